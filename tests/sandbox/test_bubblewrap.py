@@ -15,7 +15,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Limits, Mount
 from bakeoff.sandbox.bubblewrap import Bubblewrap
-from lab import eventually, process_exists
+from support.processes import eventually, process_exists
 
 
 def output(box: Box, script: str, **settings: object) -> str:

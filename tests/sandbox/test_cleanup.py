@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.sandbox import cache, cgroups
-from lab import eventually
+from support.processes import eventually
 
 SCRIPT = """
 import sys

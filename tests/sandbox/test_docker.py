@@ -19,8 +19,8 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount
 from bakeoff.sandbox.container import LABEL, DockerBox
 from bakeoff.sandbox.docker import Docker
-from containers import started
-from lab import eventually
+from support.containers import started
+from support.processes import eventually
 
 LIMITS = Limits(memory_mb=64, cpus=1, pids=30, disk_mb=20)
 pytestmark = [
@@ -141,7 +141,7 @@ def test_what_a_command_starts_ends_with_it_and_files_stay(box: DockerBox) -> No
 
 
 def test_limits_end_a_command_and_are_reported(box: DockerBox) -> None:
-    late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=0.5)
+    late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=1.5)  # later than the first look at its disk
     assert late.timed_out and late.code == 137 and late.seconds < 20
     greedy = box.run(["sh", "-c", "cat /dev/zero | tail -c 500000000 | busybox wc -c"])
     assert greedy.memory_killed
@@ -218,7 +218,9 @@ def test_podman_answers_the_same_client(tiny_root: Path, server: Path, tmp_path:
             )
             assert b"not implemented" in box.run(["busybox", "unshare", "-U", "true"]).stderr
             output(box, "echo kept >kept; sleep 1000 >/dev/null 2>&1 &")
-            late = box.run(["sh", "-c", "trap '' TERM; sleep 100"], timeout=0.5)
+            late = box.run(
+                ["sh", "-c", "trap '' TERM; sleep 100"], timeout=1.5
+            )  # later than the first look at its disk
             assert late.timed_out and late.code == 137
             assert box.run(["sh", "-c", "cat /dev/zero | tail -c 500000000 | busybox wc -c"]).memory_killed
             box.put(tmp_path, "/app/tree")

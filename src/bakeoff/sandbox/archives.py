@@ -26,6 +26,7 @@ from bakeoff.sandbox import overlay
 from bakeoff.sandbox.base import MOST_LEFT_OUT, LeftOut
 from bakeoff.sandbox.files import MAX_DEPTH, MAX_ENTRIES, TOO_LARGE, Owner, stays_inside
 from bakeoff.sandbox.syscalls import closing, openat2
+from bakeoff.trees import storable_time
 
 _CHUNK = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -140,7 +141,7 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Pa
             place.unlink()  # half a file would look like work
             raise
         place.chmod(member.mode & 0o777 | 0o400)
-        os.utime(place, (member.mtime, member.mtime))
+        os.utime(place, (storable_time(member.mtime),) * 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +328,7 @@ class _LayerWriter:
         if self._keep_owners:
             os.fchown(fd, member.uid, member.gid)
         os.fchmod(fd, member.mode & 0o7777)
-        os.utime(fd, (member.mtime, member.mtime))
+        os.utime(fd, (storable_time(member.mtime),) * 2)
 
     def _open_directory(self, name: str) -> int:
         """Open a directory below the root, creating it and those above it where the archive has no entry for them."""

@@ -272,13 +272,20 @@ class _Output:
             except PermissionError:
                 pass  # an ordinary user has used up pipe-user-pages-soft (pipe(7)): the pipe keeps its size
             self._stop = os.eventfd(0, os.EFD_CLOEXEC)
-            self._thread = threading.Thread(target=self._move, args=(source,), daemon=True)
+            nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            self._thread = threading.Thread(target=self._move, args=(source, nowhere), daemon=True)
             self._thread.start()
         return self._pipe
 
-    def _move(self, source: int) -> None:
-        """Empty the pipe into the file until nobody writes to it any more, or `finish` was called."""
-        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    def _move(self, source: int, nowhere: int) -> None:
+        """Empty the pipe into the file until nobody writes to it any more, or `finish` was called; close both."""
+        try:
+            self._empty(source, nowhere)
+        finally:
+            os.close(source)
+            os.close(nowhere)
+
+    def _empty(self, source: int, nowhere: int) -> None:
         poll = select.poll()
         poll.register(source, select.POLLIN)
         poll.register(self._stop, select.POLLIN)
@@ -294,6 +301,8 @@ class _Output:
             try:
                 moved = os.splice(source, target, min(self._room or _PIPE_BYTES, _PIPE_BYTES))
             except OSError:  # our disk is full: what cannot be stored is dropped, and the command goes on
+                if target == nowhere:
+                    raise
                 self._room = 0
                 continue
             if moved == 0:
@@ -303,8 +312,6 @@ class _Output:
             else:
                 self._room -= moved
             left = left - moved if left is not None else None
-        os.close(source)
-        os.close(nowhere)
 
     def finish(self) -> None:
         """Store what is still in the pipe, and add a line if something was dropped. Called again, it does nothing."""

@@ -9,13 +9,17 @@ standard library is imported: the file is also run on its own, inside the networ
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 
 _CHUNK = 1 << 16
+_PAUSE = 0.05
+"""Seconds before the next try to accept a connection after one that failed."""
 _MAX_ADDRESS = 108  # sun_path of struct sockaddr_un with its zero byte: unix(7)
 
 
@@ -39,9 +43,18 @@ def _accept(listener: socket.socket, path: str) -> None:
     while True:
         try:
             client, _ = listener.accept()
-        except OSError:
-            return  # the listener was closed
-        threading.Thread(target=_forward, args=(client, path), daemon=True).start()
+        except OSError as error:
+            if error.errno in (errno.EBADF, errno.EINVAL):
+                return  # the listener was closed, or shut down
+            time.sleep(_PAUSE)  # no descriptors are left, or the client has gone already (accept(2))
+            continue
+        try:
+            threading.Thread(target=_forward, args=(client, path), daemon=True).start()
+        except (
+            RuntimeError
+        ):  # too many threads: this client sees its connection closed, the next one may have better luck
+            client.close()
+            time.sleep(_PAUSE)
 
 
 def _forward(client: socket.socket, path: str) -> None:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -21,6 +19,7 @@ from pathlib import Path
 
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
+from bakeoff.trees import remove_tree
 
 VARIABLE = "BAKEOFF_CACHE"
 PREFIX = "bakeoff-"
@@ -60,30 +59,7 @@ def directory(*names: str) -> Path:
     return path
 
 
-def remove(path: Path) -> None:
-    """Remove a tree whatever modes its directories have and however deep it is. Links are removed, not followed."""
-
-    def make_accessible(function: Callable[..., object], name: str, _: object) -> None:
-        """Called by rmtree for what it cannot remove: open the directory modes and try once more."""
-        if not os.path.lexists(name):
-            return
-        for place in (os.path.dirname(name), name):
-            if not os.path.islink(place):
-                os.chmod(place, 0o700)
-        if os.path.isdir(name) and not os.path.islink(name):
-            shutil.rmtree(name)
-        else:
-            os.unlink(name)
-
-    try:
-        shutil.rmtree(path, onerror=make_accessible)
-    except (RecursionError, OSError):
-        # Thousands of nested directories: rmtree needs a frame and an open file for each, `rm` does not.
-        for words in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-            subprocess.run([*words, str(path)], capture_output=True, check=False)
-            if not path.exists():
-                return
-        raise
+remove = remove_tree
 
 
 @contextmanager

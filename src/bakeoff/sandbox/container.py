@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -39,6 +39,7 @@ LABEL = "bakeoff"
 _FIRST_PROCESS = ["sh", "-c", "read -r _"]
 """It ends when its standard input does, and the container with it."""
 _DISK_SECONDS = 1.0
+_PAUSE = 0.1
 _COPY_SECONDS = 600.0
 """How long copying out of a container may take."""
 _HEADER_BYTES = 256 << 20
@@ -229,16 +230,17 @@ class DockerBox(Box):
         """
         deadline = time.monotonic() + timeout if timeout is not None else float("inf")
         limit = self.spec.limits.disk_mb
-        while not ended.wait(min(_DISK_SECONDS, max(deadline - time.monotonic(), 0.0))):
-            if time.monotonic() >= deadline:
-                reasons.append("timeout")
-            elif limit is not None:
-                listed = self._api.containers(all=True, size=True, filters={"id": self._id})
-                if listed and (listed[0].get("SizeRw") or 0) > limit << 20:
-                    reasons.append("disk")
-            if reasons:
-                self._api.kill(self._id)
-                return
+        while not ended.wait(min(_DISK_SECONDS, max(deadline - time.monotonic(), _PAUSE))):
+            with suppress(Exception):  # whatever the service raises: it is asked again
+                if not reasons and time.monotonic() >= deadline:
+                    reasons.append("timeout")
+                elif not reasons and limit is not None:
+                    listed = self._api.containers(all=True, size=True, filters={"id": self._id})
+                    if listed and (listed[0].get("SizeRw") or 0) > limit << 20:
+                        reasons.append("disk")
+                if reasons:
+                    self._api.kill(self._id)
+                    return
 
     def _end_rest(self, killed: bool) -> None:
         """End whatever a command left running: stop the container and start it again. Files stay."""

@@ -336,7 +336,7 @@ def _messages(model: ScriptedModel, body: Json) -> Spoken:
         def named(kind: str, **data: Any) -> bytes:
             return _event({"type": kind, **data}, kind)
 
-        begun = {**base, "content": [], "stop_reason": None, "usage": {**used, "output_tokens": 1}}
+        begun = {**base, "content": [], "stop_reason": None, "usage": {**used, "output_tokens": min(1, use.output)}}
         yield named("message_start", message=begun)
         for index, block in enumerate(content):
             yield from _block(named, index, block)

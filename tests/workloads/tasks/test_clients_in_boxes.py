@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from containers import started
-from lab import Lab
+from support.containers import started
+from support.processes import Lab
 from workloads.tasks.clients import AGENTS
 from workloads.tasks.scripted import ScriptedModel, Turn, Use, say, shell
 from workloads.tasks.small import MEND, write_task

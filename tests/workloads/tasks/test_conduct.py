@@ -11,7 +11,7 @@ from bakeoff.errors import SpecError
 from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.workloads.tasks.check import check, reference
 from bakeoff.workloads.tasks.loading import load_task
-from lab import Lab
+from support.processes import Lab
 from workloads.tasks.small import MEND, TEST, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 

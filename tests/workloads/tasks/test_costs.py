@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import Lab
+from support.processes import Lab
 from workloads.tasks.scripted import ScriptedModel, Use, say, shell
 from workloads.tasks.small import MEND, write_task
 
@@ -108,16 +108,63 @@ def test_estimated_tokens_are_marked_sums_and_means_are_labelled_and_custom_metr
         script.parent.mkdir()
         script.write_text("print('{\"files_touched\": 3.5}')\n")
         lab.cli("run", file, cwd=lab.place)
-    assert {row["tokens_estimated"] for row in lab.rows("bench")} == {1}
+    assert all(row["tokens_estimated"] == row["tokens"] > 0 for row in lab.rows("bench"))
     (calls, *_) = lab.directory("bench").glob("runs/*/calls.jsonl")
     assert '"estimated":true' in calls.read_text()
     shown = lab.look("summarize", "bench").stdout
     assert "sum of tokens" in shown and "mean total_score" in shown
-    assert "~" in shown and "estimated from the length" in shown
+    assert "~" in shown and "default: 100 % of tokens" in " ".join(shown.split())
     assert any(line.split()[:1] == ["files_touched"] and "3.5" in line for line in shown.splitlines())
     facts = json.loads(lab.look("summarize", "bench", "--json").stdout)
-    assert facts["by_arm"][0]["estimated"] is True
+    tally = facts["by_arm"][0]
+    assert tally["estimated"]["tokens"] == tally["used"]["tokens"]
     assert facts["others"]["files_touched"]["default"] == {"value": 3.5, "n": 2}
     (row, *_) = lab.rows("bench")
     written = (lab.directory("bench") / "runs" / str(row["run_id"]) / "scoring_results.md").read_text()
     assert f"| ~{row['tokens']:.0f} | ~$" in written
+
+
+HASTY = """
+import json, os, socket, sys
+from urllib.parse import urlsplit
+url = urlsplit(sys.argv[1])
+body = json.dumps({"model": "m", "stream": True, "max_tokens": 9000, "messages": [{"role": "user", "content": "hi"}]})
+head = f"POST {url.path}/chat/completions HTTP/1.1\\r\\nhost: x\\r\\nauthorization: Bearer {sys.argv[2]}\\r\\n"
+with socket.create_connection((url.hostname, url.port)) as client:
+    client.sendall((head + f"content-length: {len(body)}\\r\\n\\r\\n" + body).encode())
+    if sys.argv[3] == "hasty":
+        client.recv(1)
+    else:
+        while b"[DONE]" not in client.recv(1 << 16):
+            pass
+"""
+
+
+def test_an_agent_that_hangs_up_before_it_is_counted_is_charged_and_the_part_is_shown(lab: Lab) -> None:
+    """The provider counts 5,000 tokens at the end of each answer, after the agent has left."""
+    turns = [say("word " * 20, use=Use(input=1000, output=4000), pause_s=0.05)]
+    lab.write("hasty.py", HASTY)
+    agents = "".join(
+        f'''
+[params.agents.{name}]
+wire = "chat"
+command = "python3 {{programs}}/hasty/hasty.py {{base_url}} {{api_key}} {name}"
+mounts = {{ hasty = "{lab.place}" }}
+'''
+        for name in ("patient", "hasty")
+    )
+    with ScriptedModel(turns, side=None) as model:
+        price = "prices.m = { input = 1000.0, output = 1000.0 }" + agents + "[params.gateway_limits]\ndrain_s = 0.1\n"
+        top = 'matrix.agent = ["patient", "hasty"]\nanalysis = { metric = "cost", direction = "minimize" }'
+        file = experiment(lab, model, top, price, rollouts=3)
+        file.write_text(file.read_text().replace('agent = "builtin"\n', ""))
+        lab.cli("run", file, cwd=lab.place)
+    rows = {row["arm"]: row for row in lab.rows("bench")}
+    assert rows["patient"]["cost"] == 5.0 and rows["patient"].get("cost_estimated") is None
+    assert rows["hasty"]["cost"] == rows["hasty"]["cost_estimated"] > 5.0  # what was reserved for its longest answer
+    assert rows["hasty"]["output_tokens"] == 9000
+    compared = lab.look("compare", "bench", code=None).stdout
+    assert "a part of cost is estimated" in compared and "hasty 100 %" in compared
+    assert json.loads(lab.look("compare", "bench", "--json", code=None).stdout)["estimated"] == {"cost": {"hasty": 1.0}}
+    summary = " ".join(lab.look("summarize", "bench").stdout.split())
+    assert "hasty: 100 % of tokens; hasty: 100 % of cost" in summary

@@ -11,7 +11,7 @@ from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.spec.identity import directory_digest
 from bakeoff.workloads.tasks.check import check
 from bakeoff.workloads.tasks.loading import find_tasks, load_task
-from lab import Lab
+from support.processes import Lab
 
 pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lab import Lab
+from support.processes import Lab
 from workloads.tasks.scripted import ScriptedModel, say
 from workloads.tasks.small import MEND, write_task
 

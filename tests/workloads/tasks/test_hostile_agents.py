@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lab import Lab, process_exists
+from support.processes import Lab, process_exists
 from workloads.tasks.small import MEND, WRONG, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 

@@ -18,7 +18,7 @@ from bakeoff.workloads.tasks.diff import apply_diff, changes_of, lines_changed, 
 from bakeoff.workloads.tasks.model import Repository
 from bakeoff.workloads.tasks.pages import diff_lines
 from bakeoff.workloads.tasks.start import StartState, start_state
-from lab import Lab
+from support.processes import Lab
 from workloads.tasks.scripted import ScriptedModel, say
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import commit, task_on

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lab import Lab
+from support.processes import Lab
 from workloads.tasks.scripted import Failure, ScriptedModel, say
 from workloads.tasks.small import MEND, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
@@ -148,16 +148,16 @@ def test_a_provider_that_fails_for_longer_than_the_patience_lasts_fails_the_run_
     assert rows["right"]["error"].startswith("provider: 500") and rows["right"]["total_score"] == 1.0
 
 
-def test_waiting_for_a_provider_is_not_the_agents_time(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("rest", "outcome"),
+    [(f"if right:\n    {DO}", ("ok", 1.0)), (f"import time; time.sleep(60)\n{DO}", ("timeout", 0.0))],
+    ids=["an agent that waits for its model", "an agent that sleeps"],
+)
+def test_waiting_for_a_provider_is_not_the_agents_time(lab: Lab, rest: str, outcome: tuple[str, float]) -> None:
     write_task(lab.place / "tasks" / "sums")
-    busy = [Failure(529, headers={"retry-after": "6"})]
-    with ScriptedModel([say("right")], failures=busy, side=None) as model:
-        agents = {
-            "slow": program(ASK + f"if right:\n    {DO}"),
-            "late": program(ASK + f"import time; time.sleep(60)\n{DO}"),
-        }
-        file = experiment(agents, {"m": model.url}).replace("[analysis]", "params.timeout = 5\n[analysis]")
+    with ScriptedModel([say("right")], failures=[Failure(529, headers={"retry-after": "6"})], side=None) as model:
+        file = experiment({"asks": program(ASK + rest)}, {"m": model.url})
+        file = file.replace("[analysis]", "params.timeout = 5\n[analysis]")
         lab.cli("run", lab.write("x.toml", file + TASKS), "-j1", cwd=lab.place)
-    rows = {row["arm"]: row for row in lab.rows("outcomes")}
-    assert (rows["slow"]["agent_status"], rows["slow"]["total_score"]) == ("ok", 1.0) and rows["slow"]["seconds"] > 6
-    assert (rows["late"]["agent_status"], rows["late"]["total_score"]) == ("timeout", 0.0)
+    [row] = lab.rows("outcomes")
+    assert (row["agent_status"], row["total_score"]) == outcome and row["seconds"] > 6

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.workloads.tasks.workload import NO_NETWORK
-from lab import Lab, eventually
+from bakeoff.workloads.tasks.workload import NO_NETWORK, SCORED_BY_THE_WORK
+from support.processes import Lab, eventually
 from workloads.tasks.scripted import ScriptedModel, Use, say, shell
 from workloads.tasks.small import MEND, RIGHT, TEST, write_task
 
@@ -82,6 +82,7 @@ def test_doing_nothing_scores_nothing_and_notes_are_printed_and_the_task_stays_u
     said = lab.cli("run", file, cwd=lab.place).stderr
     assert [line for line in said.splitlines() if line.startswith("note: ")] == [
         "note: sums: tb_meta.json: odd: unknown key, not used",
+        f"note: {SCORED_BY_THE_WORK}",
         f"note: {NO_NETWORK}",
     ]
     assert only(lab)["total_score"] == 0.0

@@ -19,7 +19,7 @@ from bakeoff.workloads.tasks.harbor_run import run_steps
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.results import Verification
 from bakeoff.workloads.tasks.verify import verify_diff
-from containers import started
+from support.containers import started
 from workloads.tasks.tasked import HARBOR, harbor_task, prepared_task
 from workloads.tasks.test_startup_files import ATTACKS as STARTUP_ATTACKS
 from workloads.tasks.test_startup_files import TESTS as STARTUP_TESTS

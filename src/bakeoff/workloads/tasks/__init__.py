@@ -3,7 +3,7 @@
 | module | what it does |
 |---|---|
 | `workload` | the plug-in: parameters of a rollout, checks before a run, one rollout |
-| `dialect` | the task benchmark's TOML as a plan, and its own result files |
+| `dialect`, `benchmark` | the task benchmark's own result files; its TOML as a plan |
 | `verbs`, `task_command`, `eval_command` | `bakeoff task` and `bakeoff eval` |
 | `model`, `schema` | a task in any format; the tables of its files |
 | `loading`, `prepared`, `harbor` | a directory becomes a task, with overrides; the readers of each format |

@@ -203,7 +203,7 @@ class Worker:
                 if ended.wait(max(left, 0.05)):  # a wait that goes on moves the end with every look
                     return
             limit.reached = True
-            with suppress(BakeoffError, OSError):  # the thread that waits for the command reports it
+            with suppress(Exception):  # the thread that waits for the command reports it
                 box.end_processes()
 
         watcher = threading.Thread(target=watch, daemon=True)

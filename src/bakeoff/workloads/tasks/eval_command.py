@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from bakeoff.cli import display
-from bakeoff.cli.options import edition_options, json_option, root_option
-from bakeoff.records.layout import atomic_write, find_edition
+from bakeoff.cli.options import edition_options, find_edition, json_option, root_option
+from bakeoff.records.layout import atomic_write
 
 if TYPE_CHECKING:
     from bakeoff.records.layout import EditionPaths

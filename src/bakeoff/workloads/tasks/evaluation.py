@@ -21,7 +21,7 @@ from typing import Any
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox.base import Sandbox
-from bakeoff.spec.workload import Outcome
+from bakeoff.spec.workload import SELF_REPORTED, Outcome
 from bakeoff.workloads.tasks.attempt import TaskAttempt, repeated
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
@@ -40,6 +40,8 @@ NOTHING_SCORES = (
 BROKEN = ("verification", "judge")
 """Reasons of a failure that `bakeoff eval` may remove: the recorded work was not scored."""
 _LONGEST_OUTPUT = 20_000
+SCORES = ("total_score", "passed", "tampered", "tests", "tests_passed", "judge_score", "judge_agreement")
+"""Metrics that come from the tests, or from a judge who is told what the tests say."""
 Metrics = dict[str, float | int | str | None]
 
 
@@ -54,6 +56,30 @@ class Failure:
     def outcome(self, metrics: Metrics) -> Outcome:
         """The outcome of a run that failed for this reason; its metrics say the reason, too."""
         return Outcome({**metrics, "failure": self.reason}, "failed", f"{self.reason}: {self.text}")
+
+
+def is_isolated(task: Task, sandbox: str) -> bool:
+    """Whether tests of the task score work that never runs beside them. Without a sandbox everything runs together."""
+    return task.isolated and sandbox != "none"
+
+
+def spent(used: Totals) -> Metrics:
+    """Metrics of what a run used, and how much of it is estimated.
+
+    Without a model call, tokens and cost are unknown (an agent without a proxy), not 0. A call that got no answer may
+    have been paid, too.
+    """
+    known = used.calls or used.tokens
+    return {
+        "tokens": used.tokens if known else None,
+        "tokens_estimated": used.tokens_estimated or None,
+        "input_tokens": used.input_tokens if known else None,
+        "input_tokens_estimated": used.input_estimated or None,
+        "output_tokens": used.output_tokens if known else None,
+        "output_tokens_estimated": used.output_estimated or None,
+        "cost": used.cost,
+        "cost_estimated": used.cost_estimated or None,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +123,6 @@ class Evaluation:
         """Metrics that every run has; None if this run has no value."""
         verification, used = self.verification, self.totals
         cases = verification.cases
-        # Without a model call, tokens and cost are unknown (an agent without a proxy), not 0.
         agreements = [judgement.agreement for judgement in self.judged if judgement.agreement is not None]
         metrics: Metrics = {
             "total_score": self.total_score,
@@ -111,11 +136,7 @@ class Evaluation:
             "tests": len(cases) or None,
             "tests_passed": sum(case.outcome == "passed" for case in cases) if cases else None,
             "diff_lines": self.diff_lines,
-            "tokens": used.tokens if used.calls else None,
-            "tokens_estimated": 1 if used.estimated else None,
-            "input_tokens": used.input_tokens if used.calls else None,
-            "output_tokens": used.output_tokens if used.calls else None,
-            "cost": used.cost,
+            **spent(used),
             "model_calls": used.calls,
             "tool_calls": used.tool_calls,
             "budget_hit": used.limit,
@@ -143,7 +164,29 @@ class Evaluation:
 
     def metrics(self) -> Metrics:
         """The run's metrics in the results table."""
-        return {name: value for name, value in (self.standard() | self.measured.values).items() if value is not None}
+        own = {SELF_REPORTED: ", ".join(self.self_reported) or None}
+        values = self.standard() | self.measured.values | own
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def isolated(self) -> bool:
+        """Whether the work had no part in the sandbox of the tests that scored it."""
+        return is_isolated(self.task, str(self.run["sandbox"]))
+
+    @property
+    def self_reported(self) -> list[str]:
+        """Metrics that the work could have written: everything that is measured where it runs.
+
+        This goes by how the run was scored, whatever was noticed. What a judge or a function of the experiment makes of
+        the tests' results is as good as these.
+        """
+        names = set(self.measured.beside_the_work)
+        if self.verification.score is not None and not self.isolated:
+            names |= {*SCORES, *self.measured.values, *(f"reward_{name}" for name in self.verification.rewards)}
+        if self.task.repository is None:  # honeypots look at the sandbox that the agent left
+            names |= {"honeypot", "honeypots_hit"}
+        known = self.standard() | self.measured.values
+        return [name for name, value in known.items() if name in names and value is not None]
 
     def facts(self) -> dict[str, Any]:
         """The content of evaluation_results.json."""
@@ -189,6 +232,8 @@ class Evaluation:
                 "total_score": score,
                 "max_score": 1.0,
             },
+            "isolated": self.isolated,
+            "self_reported": self.self_reported,
             "test_results": scripts,
             "rewards": dict(verification.rewards),
             "steps": [asdict(step) for step in verification.steps],
@@ -207,7 +252,8 @@ class Evaluation:
                 "tokens_input": used.input_tokens,
                 "tokens_cached": used.cached_tokens,
                 "tokens_output": used.output_tokens,
-                "tokens_estimated": used.estimated,
+                "tokens_estimated": used.tokens_estimated,
+                "money_estimated_usd": used.cost_estimated,
                 "tool_calls_total": used.tool_calls,
                 "model_calls": used.calls,
                 "time_taken_seconds": self.seconds,
@@ -269,8 +315,9 @@ def evaluate(
     rewards = dict(verification.rewards)
     # What custom metrics get: everything measured so far, so that they can build on it.
     facts = {**run, **evaluation.metrics(), "diff": diff.decode(errors="replace"), "rewards": rewards}
+    taken = {*evaluation.standard(), SELF_REPORTED, "failure"}
     try:
-        measured = repeated(lambda: measure(task, metrics or [], facts, diff, sandbox, evaluation.standard()))
+        measured = repeated(lambda: measure(task, metrics or [], facts, diff, sandbox, taken))
     except Exception as error:  # a missing metric fails no run
         measured = Measured(problems={"metrics": f"{type(error).__name__}: {error}"})
     return Evaluation(task, run, attempt, totals, judged, measured)
@@ -367,12 +414,17 @@ def scoring(evaluation: Evaluation) -> str:
         lines += ["## Failed tests", ""]
         lines += [f"- `{case.name}`: {case.message.partition(chr(10))[0]}" for case in failed] + [""]
     used = evaluation.totals
-    about = "~" if used.estimated else ""  # the provider did not count
+    about = "~" if used.estimated else ""  # the provider did not count all of it
     cost = "unknown" if used.cost is None else f"{about}${used.cost:.4f}"
     lines += [
         "| agent time | model calls | tokens | cost | diff lines |", "|---|---|---|---|---|",
         f"| {evaluation.seconds:.1f} s | {used.calls} | {about}{used.tokens} | {cost} | {evaluation.diff_lines} |", "",
     ]  # fmt: skip
+    if evaluation.self_reported:
+        lines += [
+            f"Self-reported, since the work ran where it was measured: {', '.join(evaluation.self_reported)}.",
+            "",
+        ]
     if used.denied:
         lines += [f"The agent asked for services of the provider that it may not use: {', '.join(used.denied)}.", ""]
     if used.limits_met:

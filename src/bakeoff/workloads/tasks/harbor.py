@@ -34,7 +34,7 @@ from bakeoff.workloads.tasks.schema import (
     HoneypotsTable,
     Seconds,
     StepTable,
-    Table,
+    TaskFileTable,
     TaskTable,
     first_file,
     read_tree,
@@ -251,7 +251,7 @@ def _file_notes(directory: Path, table: TaskTable) -> Iterator[str]:
             yield f"{script.relative_to(directory)}: its lines end with CR LF, and no shell runs that"
 
 
-class YamlTable(Table):
+class YamlTable(TaskFileTable):
     """The whole of terminal-bench's `task.yaml`, with its defaults."""
 
     instruction: Annotated[str, Field(min_length=1)]

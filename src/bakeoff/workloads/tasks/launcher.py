@@ -11,6 +11,7 @@ variable that was not named, and the tests see of the work only bytes. One comma
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import posixpath
@@ -36,6 +37,8 @@ LONGEST_ORDER = 64 << 20
 LONGEST_OUTPUT = 16 << 20
 CALL_SECONDS = 60.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PAUSE = 0.05
+"""Seconds before the next try to accept a connection after one that failed."""
 
 
 class Launcher:
@@ -104,16 +107,19 @@ class Launcher:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
+            except OSError as error:
+                if error.errno in (errno.EBADF, errno.EINVAL):
+                    return  # closed, or shut down
+                time.sleep(_PAUSE)
+                continue
             with connection:
                 try:
                     connection.settimeout(30)
                     answer = self._answer(_received(connection))
                     connection.settimeout(None)
                     connection.sendall(json.dumps(answer).encode())
-                except OSError:
-                    continue  # the tests hung up
+                except Exception:
+                    continue  # the tests hung up, or sent something that is not an order
 
     def _answer(self, order: Any) -> dict[str, Any]:
         """Carry out one order. What the tests did wrong is an `error` in the answer."""

@@ -21,9 +21,8 @@ from pydantic import BaseModel, ConfigDict
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.spec.identity import canonical_json
 from bakeoff.workloads.tasks import harbor, prepared
-from bakeoff.workloads.tasks.dialect import Variables
 from bakeoff.workloads.tasks.model import APP, REPOSITORY, File, Repository, Task
-from bakeoff.workloads.tasks.schema import ModelEndpoint, Rubric, read_tree, validated
+from bakeoff.workloads.tasks.schema import ModelEndpoint, Rubric, Variables, read_tree, validated
 
 OVERRIDES = "overrides.json"
 FILES = (prepared.FILE, harbor.FILE, *harbor.TERMINAL_BENCH_FILES)

@@ -310,6 +310,11 @@ class Task:
         """Whether tests alone give a score: always for a Harbor task, otherwise if a tested rubric has a weight."""
         return self.format != "prepared" or any(rubric.weight for rubric in self.rubrics if rubric not in self.untested)
 
+    @property
+    def isolated(self) -> bool:
+        """Whether no test ever shares a sandbox with the work that it scores (`launcher.py`)."""
+        return all(step.verifier.isolation == "launcher" for step in self.steps)
+
     def with_env(self, env: Mapping[str, str]) -> Task:
         """The same task with more variables in its sandboxes."""
         return replace(self, environment=replace(self.environment, env={**self.environment.env, **env}))

@@ -35,7 +35,7 @@ from bakeoff.workloads.tasks.schema import (
     EnvironmentTable,
     HoneypotsTable,
     Rubric,
-    Table,
+    TaskFileTable,
     VerifierTable,
     read_tree,
     text_of,
@@ -75,7 +75,7 @@ def relative(path: str) -> str:
 Relative = Annotated[str, AfterValidator(relative)]
 
 
-class RepoTable(Table):
+class RepoTable(TaskFileTable):
     """`repo`: where the repository is and at which commit agents start. `repository` reads it."""
 
     git_url: str | None = None
@@ -102,7 +102,7 @@ class RepoTable(Table):
         return {**renamed, **{name: value for name, value in tree.items() if name in cls.model_fields}}
 
 
-class ScriptTable(Table):
+class ScriptTable(TaskFileTable):
     """An entry of `evaluation.test_scripts`: a hidden file, written out or kept in the task's directory."""
 
     path: Relative
@@ -161,20 +161,20 @@ class EvaluationTable(HoneypotsTable):
         return tuple(scripts)
 
 
-class MetadataTable(Table):
+class MetadataTable(TaskFileTable):
     title: str = ""
     tags: tuple[str, ...] = ()
 
 
-class LmTable(Table):
+class LmTable(TaskFileTable):
     instructions: str = ""
 
 
-class SensitivityTable(Table):
+class SensitivityTable(TaskFileTable):
     level: str = "unknown"
 
 
-class MetaTable(Table):
+class MetaTable(TaskFileTable):
     """The whole of `tb_meta.json`."""
 
     task_id: str = ""

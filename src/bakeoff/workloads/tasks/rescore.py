@@ -41,7 +41,7 @@ from bakeoff.workloads.tasks.evaluation import (
 from bakeoff.workloads.tasks.network import opened
 from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.scoring import JudgeSettings
-from bakeoff.workloads.tasks.workload import CALLS, TasksParams, TasksWorkload, task_of
+from bakeoff.workloads.tasks.workload import CALLS, TasksParams, TasksWorkload, check_isolation, task_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,8 @@ def _rescore(
 def _evaluation(params: TasksParams, directory: Path, base: Path, sandbox: Sandbox) -> Evaluation:
     """The evaluation of the diff in a run's directory, with the agent's part of the earlier one."""
     task = task_of(params, base)
+    if params.require_isolation:
+        check_isolation(task, sandbox)
     try:
         earlier: dict[str, Any] = json.loads(read_inside(directory, RESULTS))
     except (OSError, ValueError) as error:

@@ -30,15 +30,17 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 User = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 """A user name, or a numeric user id, which YAML and TOML authors write without quotes."""
 MemoryMb = Annotated[int, BeforeValidator(lambda value: parse_size(value) // 2**20), Field(ge=1)]
+Variables = dict[str, Annotated[str, Field(coerce_numbers_to_str=True)]]
+"""Variables in a sandbox; `TIMEOUT_SEC = 900` means the same as `"900"`."""
 
 
-class Table(BaseModel):
+class TaskFileTable(BaseModel):
     """A table of a task file. It may hold keys that we do not know: tasks are written for newer runners too."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class Healthcheck(Table):
+class Healthcheck(TaskFileTable):
     """A command that must succeed before an agent starts. Same keys and defaults as in Harbor's `task.toml`."""
 
     model_config = ConfigDict(frozen=True)
@@ -51,7 +53,7 @@ class Healthcheck(Table):
     retries: Annotated[int, Field(ge=1)] = 3
 
 
-class Collect(Table):
+class Collect(TaskFileTable):
     """A command that runs in the agent's sandbox after the agent stopped, before artifacts are copied."""
 
     model_config = ConfigDict(frozen=True)
@@ -61,7 +63,7 @@ class Collect(Table):
     user: User | None = None
 
 
-class Artifact(Table):
+class Artifact(TaskFileTable):
     """A file or directory of the sandbox that is kept, and that a separate verifier finds at the same path."""
 
     model_config = ConfigDict(frozen=True)
@@ -86,7 +88,7 @@ Artifacts = list[
 """A path alone is an artifact with this source."""
 
 
-class Rubric(Table):
+class Rubric(TaskFileTable):
     """One thing that a prepared task is scored by: by the scripts that name it, and by the judge.
 
     An entry of `evaluation.rubrics`. Weights need not sum to 1.
@@ -99,7 +101,7 @@ class Rubric(Table):
     evaluation_criteria: tuple[str, ...] = ()
 
 
-class Honeypot(Table):
+class Honeypot(TaskFileTable):
     """A check that succeeds only if the agent did what it must not do. An entry of `honeypots`."""
 
     model_config = ConfigDict(frozen=True)
@@ -109,7 +111,7 @@ class Honeypot(Table):
     criterion: str = ""
 
 
-class HoneypotsTable(Table):
+class HoneypotsTable(TaskFileTable):
     """`honeypots` of `[metadata]` in `task.toml`, and of `evaluation` in `tb_meta.json`."""
 
     honeypots: tuple[Honeypot, ...] = ()
@@ -134,7 +136,7 @@ class ModelEndpoint(BaseModel):
     provider: str | None = None
 
 
-class NetworkTable(Table):
+class NetworkTable(TaskFileTable):
     """The keys about a network, which environment, agent and verifier share."""
 
     network_mode: NetworkMode | None = None
@@ -147,7 +149,7 @@ class NetworkTable(Table):
         return self
 
 
-class ServerTable(Table):
+class ServerTable(TaskFileTable):
     """An MCP server of `environment.mcp_servers`. Validated and noted; agents do not get it."""
 
     name: str
@@ -217,11 +219,11 @@ class VerifierTable(NetworkTable):
         return self
 
 
-class SolutionTable(Table):
+class SolutionTable(TaskFileTable):
     env: dict[str, str] = {}
 
 
-class StepTable(Table):
+class StepTable(TaskFileTable):
     """An entry of `steps`. Its files are in `steps/<name>/`."""
 
     # The name is a directory below steps/, so it must not be a path, `.` or `..`.
@@ -233,12 +235,12 @@ class StepTable(Table):
     artifacts: Artifacts = []
 
 
-class AuthorTable(Table):
+class AuthorTable(TaskFileTable):
     name: str
     email: str | None = None
 
 
-class PackageTable(Table):
+class PackageTable(TaskFileTable):
     name: Annotated[str, Field(min_length=1)]
     version: str | None = None
     description: str = ""
@@ -246,7 +248,7 @@ class PackageTable(Table):
     keywords: list[str] = []
 
 
-class TaskTable(Table):
+class TaskTable(TaskFileTable):
     """The whole of `task.toml`."""
 
     schema_version: str | None = None

@@ -59,6 +59,8 @@ class Measured:
     values: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     """Why a script or function has no value."""
+    beside_the_work: set[str] = field(default_factory=set)
+    """Names of values that a script gave, in the sandbox where the work is."""
 
     def take(self, name: str, answer: Any) -> None:
         """Keep the finite numbers of what `name` gave, under names that are free; the rest are problems."""
@@ -128,11 +130,13 @@ def _run_scripts(
                 reason = "took too long" if ended.timed_out else ended.stderr.decode(errors="replace")[-400:]
                 measured.problems[script.name] = f"ended with {ended.code}: {reason}"
                 continue
+            before = set(measured.values)
             try:
                 measured.take(script.name, json.loads(ended.stdout))
             except (ValueError, RecursionError) as error:
                 printed = ended.stdout[:200].decode(errors="replace")
                 measured.problems[script.name] = f"did not print JSON: {error}: {printed!r}"
+            measured.beside_the_work |= set(measured.values) - before
 
 
 _TRIES = 4

@@ -117,7 +117,7 @@ def place_file(root: Path, relative: str, data: bytes, *, executable: bool = Fal
 
 def remove(target: Path) -> None:
     """Remove a file, a link or a whole directory, if it is there."""
-    if target.is_dir() and not target.is_symlink():
+    if not target.is_symlink() and target.is_dir():  # a link may lead to what no call takes
         cache.remove(target)
     else:
         target.unlink(missing_ok=True)

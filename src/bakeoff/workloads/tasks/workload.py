@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
@@ -24,9 +24,17 @@ from bakeoff.workloads.tasks.agents.registry import AgentEntry
 from bakeoff.workloads.tasks.agents.registry import agent as find_agent
 from bakeoff.workloads.tasks.attempt import TaskAttempt, Worker, attempt
 from bakeoff.workloads.tasks.check import missing_reference
-from bakeoff.workloads.tasks.dialect import Variables
 from bakeoff.workloads.tasks.environment import check_variables, network_withheld, refused, replaces_image
-from bakeoff.workloads.tasks.evaluation import NOTHING_SCORES, Evaluation, Failure, Metrics, evaluate, keep, settle
+from bakeoff.workloads.tasks.evaluation import (
+    NOTHING_SCORES,
+    Evaluation,
+    Failure,
+    evaluate,
+    is_isolated,
+    keep,
+    settle,
+    spent,
+)
 from bakeoff.workloads.tasks.loading import load_task
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.network import REFUSED, HostLists, granted, hosts_of, opened
@@ -34,7 +42,7 @@ from bakeoff.workloads.tasks.proxy.providers import PROVIDER_PATIENCE, Budget, P
 from bakeoff.workloads.tasks.proxy.records import Totals, add_up, read_calls
 from bakeoff.workloads.tasks.proxy.server import GatewayLimits, ModelProxy
 from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget
-from bakeoff.workloads.tasks.schema import HostPath, ModelEndpoint
+from bakeoff.workloads.tasks.schema import HostPath, ModelEndpoint, Variables
 from bakeoff.workloads.tasks.scoring import JudgeSettings, judge_key
 from bakeoff.workloads.tasks.verify import installed
 
@@ -46,13 +54,28 @@ NO_NETWORK = (
     "`params.network = true` grants it (`network = true` in a benchmark file)"
 )
 
+SCORED_BY_THE_WORK = (
+    "scores of tasks here are self-reported: tests share a sandbox with the work, which could write its own score "
+    "(docs/tasks.md); `require_isolation = true` refuses such tasks"
+)
+
 
 class TasksParams(BaseModel):
     """The parameters of one rollout."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     settings: ClassVar[frozenset[str]] = frozenset(
-        {"path", "agents", "providers", "provider_patience", "gateway_limits", "prices", "judge", "metrics"}
+        {
+            "path",
+            "agents",
+            "providers",
+            "provider_patience",
+            "gateway_limits",
+            "prices",
+            "judge",
+            "metrics",
+            "require_isolation",
+        }
     )
 
     path: str = Field(
@@ -92,6 +115,9 @@ class TasksParams(BaseModel):
     )
     judge: JudgeSettings | None = Field(None, description="A model that judges rubrics.")
     metrics: list[str] = Field([], description="Custom metrics: module:function, or a script.")
+    require_isolation: bool = Field(
+        False, description="Refuse tasks whose tests share a sandbox with the work, which could write its own score."
+    )
 
     @field_validator("environment_variables")
     @classmethod
@@ -123,6 +149,9 @@ class TasksWorkload:
     revision: ClassVar[str] = "1"
     cost_metric: ClassVar[str] = "cost"
     Params: ClassVar[type[BaseModel]] = TasksParams
+    directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = dict.fromkeys(
+        ("seconds", "verify_seconds", "cost", "tokens", "input_tokens", "output_tokens", "model_calls", "tool_calls", "diff_lines", "tampered", "honeypots_hit"), "minimize",
+    )  # fmt: skip
 
     def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
         """Take `--sandbox` of `bakeoff run`."""
@@ -140,6 +169,8 @@ class TasksWorkload:
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
             if environment is not None and (reason := refused(environment)):
                 raise UsageError(f"{task.directory}: {reason}")
+        if params.require_isolation:
+            check_isolation(task, sandbox)
         if task.scripts:
             installed()
         agent = find_agent(params.agent, params.agents, base)
@@ -160,6 +191,7 @@ class TasksWorkload:
             raise UsageError(f"{task.directory}: {NOTHING_SCORES}")
         notes = [unpriced] if unpriced else []
         notes += [f"{task.id}: {note}" for note in (*task.notes, replaces_image(task.environment, sandbox)) if note]
+        notes += [SCORED_BY_THE_WORK] * (task.scored_by_tests and not is_isolated(task, sandbox.name))
         return notes + [NO_NETWORK] * network_withheld(task)
 
     def check_price(self, params: TasksParams, base: Path) -> None:
@@ -195,9 +227,8 @@ class TasksWorkload:
             except (ValueError, OSError):  # the record itself is what broke
                 totals = Totals()
             # What it spent is charged and shown all the same.
-            used = {"tokens": totals.tokens, "cost": totals.cost, "model_calls": totals.calls}
-            spent: Metrics = {name: value for name, value in used.items() if value is not None} if totals.calls else {}
-            return Failure(worker.phase, text).outcome(spent)
+            used = {**spent(totals), "model_calls": totals.calls} if totals.calls or totals.tokens else {}
+            return Failure(worker.phase, text).outcome({k: value for k, value in used.items() if value is not None})
 
     def _prepare(self, params: TasksParams, ctx: RunContext, stack: ExitStack) -> tuple[Task, Sandbox, Worker]:
         """The task, its sandbox, and the agent behind a model proxy of its own, which `stack` closes."""
@@ -284,6 +315,27 @@ def task_of(params: TasksParams, base: Path) -> Task:
     task = load_task(base / params.path, overrides_file=file, apply_overrides=params.apply_overrides)
     task = replace(granted(task, params.network), host_paths=tuple(params.host_paths))
     return task.with_env(params.environment_variables) if params.environment_variables else task
+
+
+def check_isolation(task: Task, sandbox: Sandbox) -> None:
+    """Raise UsageError, with the fix, for a task whose score could be written by the work."""
+    if not task.scored_by_tests or is_isolated(task, sandbox.name):
+        return
+    if task.isolated:
+        raise UsageError(
+            f"{task.directory}: require_isolation is set, and without a sandbox the work can reach the tests that score "
+            "it\n  fix: --sandbox bubblewrap, docker or podman"
+        )
+    place = {
+        "prepared": '"verifier": {"isolation": "launcher"} in tb_meta.json',
+        "harbor": 'isolation = "launcher" below [verifier] in task.toml',
+        "terminal-bench": 'make a Harbor task of it with isolation = "launcher" below [verifier] in task.toml',
+    }[task.format]
+    raise UsageError(
+        f"{task.directory}: require_isolation is set, and the tests of {task.id} share a sandbox with the work, which "
+        f"could write its own score\n  fix: {place}, and tests that call the work through it (docs/tasks.md, A launcher "
+        "for the work); or leave the task out"
+    )
 
 
 def chosen() -> Sandbox:

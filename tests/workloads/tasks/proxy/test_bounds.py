@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.workloads.tasks.proxy.server import GatewayLimits
-from lab import eventually
+from support.processes import eventually
 from workloads.tasks.proxied import PATHS, WIRES, Lab, error_of, lab, request
 from workloads.tasks.scripted import say
 

@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.workloads.tasks.proxy.providers import Budget, Spending
+from bakeoff.workloads.tasks.proxy.http import WIRES as WIRES_OF
+from bakeoff.workloads.tasks.proxy.providers import Budget
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
+from bakeoff.workloads.tasks.proxy.spending import LONGEST_ANSWER, Asked, Reservation, Spending
 from bakeoff.workloads.tasks.proxy.wire import Price, Usage
 from workloads.tasks.proxied import (
     MODEL,
@@ -69,17 +71,44 @@ def test_calls_at_the_same_time_share_one_budget(tmp_path: Path) -> None:
     assert totals.tokens == 440
 
 
-def test_first_calls_at_the_same_time_do_not_each_get_the_whole_budget() -> None:
-    """Nothing is known about what a call takes, so all are let through; together they may answer twice the budget."""
-    for budget, per_token in ((Budget(tokens=4000), 1.0), (Budget(cost=4000e-6), 2.0)):
-        spending, allowed = Spending(budget), []
-        for _ in range(100):
-            share = spending.expected(40)
-            assert spending.refusal(share) is None
-            spending.begin(share)
-            allowed.append(spending.longest_answer(share, Price(input=1.0, output=2.0)) or 0)
-        assert 0.9 * 4000 <= allowed[0] * per_token <= 4000
-        assert sum(allowed) * per_token <= 2 * 4000 + per_token * 16 * 100
+@pytest.mark.parametrize("limit", [None, 500])
+def test_first_calls_at_the_same_time_stay_within_the_budget(limit: int | None, tmp_path: Path) -> None:
+    """Nothing is known about what a call takes. Calls that might not fit beside the others wait for them."""
+    more = {} if limit is None else {"max_completion_tokens": limit}
+    with lab(tmp_path, [say("hi", use=Use(input=40, output=60), wait_s=0.02)], budget=Budget(tokens=3000)) as here:
+        with ThreadPoolExecutor(100) as pool:
+            statuses = [answer.status_code for answer in pool.map(lambda _: here.ask(**more), range(100))]
+        totals = here.run.close()
+    assert statuses.count(200) == 30  # as many as the budget has room for, and no more
+    assert totals.tokens == 3000 and not totals.estimated
+
+
+def test_a_call_that_might_not_fit_beside_another_waits_and_then_gets_what_is_left() -> None:
+    spending, price = Spending(Budget(tokens=4000)), Price(input=1.0, output=2.0)
+    first = spending.reserve(Asked(400, limit=3000), price)
+    assert isinstance(first, Reservation) and (first.input, first.output) == (100, 3000)
+    assert spending.reserve(Asked(400, limit=3000), price) is None
+    beside = spending.reserve(Asked(400, limit=100), price)
+    assert isinstance(beside, Reservation)
+    spending.end(first, Asked(400), Usage(input=100, output=1900), 0.0)
+    spending.end(beside, Asked(400), None, None)
+    alone = spending.reserve(Asked(400, limit=3000), price)
+    assert isinstance(alone, Reservation) and alone.output == 1900
+    assert Spending(Budget(tokens=1000)).reserve(Asked(40_000), price) == "tokens"  # the first one, too
+
+
+def test_a_reservation_counts_all_answers_pictures_and_texts_that_look_like_pictures() -> None:
+    chat, gemini, encoded = WIRES_OF["chat"], WIRES_OF["gemini"], "QUJD" * 1000
+    text = {"model": "m", "messages": [{"role": "user", "content": encoded}], "n": 3, "best_of": 5, "max_tokens": 7}
+    asked = Asked.of(chat, text)
+    assert asked.letters > 4000 and asked.media == 0 and asked.longest == 35
+    assert chat.capped(text, 20)["max_tokens"] == 4
+    part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}}
+    pictured = Asked.of(chat, {"model": "m", "messages": [{"role": "user", "content": [part]}], "max_tokens": -1})
+    assert pictured.letters < 200 and pictured.media == 1 and pictured.longest == LONGEST_ANSWER
+    config = {"generation_config": {}, "generationConfig": {"candidate_count": 2, "max_output_tokens": 50}}
+    assert Asked.of(gemini, {"model": "m", "contents": [], **config}).longest == 100
+    assert gemini.capped({"model": "m", **config}, 40)["generationConfig"]["maxOutputTokens"] == 20
 
 
 @pytest.mark.parametrize("wire", WIRES)

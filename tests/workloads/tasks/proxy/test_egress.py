@@ -22,7 +22,7 @@ from bakeoff.workloads.tasks.network import HostLists, granted, hosts_of, opened
 from bakeoff.workloads.tasks.proxy import egress as module
 from bakeoff.workloads.tasks.proxy.egress import Egress, allows, checked_hosts, is_public, variables
 from bakeoff.workloads.tasks.task_command import command
-from lab import Lab
+from support.processes import Lab
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from bakeoff.workloads.tasks.proxy.server import GatewayLimits
-from lab import eventually
+from support.processes import eventually
 from workloads.tasks.proxied import PATHS, WIRES, Lab, headers, lab, request
 from workloads.tasks.scripted import say
 

@@ -19,8 +19,10 @@ from bakeoff.spec.workload import Tokens
 from bakeoff.workloads.tasks.proxy.providers import Patience
 from bakeoff.workloads.tasks.proxy.records import ToolSet, read_calls
 from bakeoff.workloads.tasks.proxy.relay import EventReader
+from bakeoff.workloads.tasks.proxy.server import GatewayLimits
+from bakeoff.workloads.tasks.proxy.spending import MEDIA_TOKENS
 from bakeoff.workloads.tasks.proxy.wire import Usage
-from lab import eventually
+from support.processes import eventually
 from workloads.tasks.proxied import (
     KEY,
     MODEL,
@@ -102,7 +104,7 @@ def test_a_provider_that_does_not_count_is_estimated_and_not_free(tmp_path: Path
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_text_in_parts_counts_in_an_estimate_and_pictures_do_not(wire: str, tmp_path: Path) -> None:
+def test_text_in_parts_counts_in_an_estimate_and_a_picture_counts_as_a_picture(wire: str, tmp_path: Path) -> None:
     kind, words, data = ("input_text" if wire == "responses" else "text"), "word " * 400, "QUJD" * 20_000
     picture = {
         "chat": {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}},
@@ -113,7 +115,7 @@ def test_text_in_parts_counts_in_an_estimate_and_pictures_do_not(wire: str, tmp_
     with lab(tmp_path, [say("ok", use=None)], side=None) as here:
         here.ask(wire, **{"input" if wire == "responses" else "messages": parts})
         totals = here.run.close()
-    assert totals.estimated and 400 <= totals.input_tokens <= 900
+    assert totals.estimated and 400 <= totals.input_tokens - MEDIA_TOKENS <= 900
     assert totals.output_tokens > 5
 
 
@@ -219,8 +221,8 @@ def test_usage_of_a_call_that_broke_off_is_still_paid(tmp_path: Path) -> None:
             here.ask("messages", stream=True)
         totals = here.run.close()
         [call] = here.calls()
-    assert call.usage == Usage(input=100, output=1)  # what its first event said
-    assert totals.tokens == 101
+    assert call.usage == Usage(input=100, output=1000, estimated=True)  # its first event, and the longest answer
+    assert totals.tokens == 1100
 
 
 def test_a_call_is_on_disk_before_its_answer_ends(tmp_path: Path) -> None:
@@ -231,11 +233,23 @@ def test_a_call_is_on_disk_before_its_answer_ends(tmp_path: Path) -> None:
 
 
 def test_a_client_that_hangs_up_ends_its_call(tmp_path: Path) -> None:
-    with lab(tmp_path, [say("word " * 400, pause_s=0.01)]) as here:
+    with lab(tmp_path, [say("word " * 400, pause_s=0.01)], limits=GatewayLimits(drain_s=0.1)) as here:
         with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:
             next(answer.iter_raw())
         [call] = eventually(here.calls, "it is recorded while the run goes on")
     assert (call.end, call.error) == ("client", "the client hung up")
+
+
+@pytest.mark.parametrize("answers", [1, 8])
+def test_the_end_of_the_first_answer_is_not_the_end_of_all(answers: int, tmp_path: Path) -> None:
+    """The others may still be written, so what they may take is charged."""
+    with lab(tmp_path, [say("x", pause_s=0.5)], side=None, limits=GatewayLimits(drain_s=0.1)) as here:
+        body = request("chat", "hi", stream=True, n=answers, max_tokens=1000)
+        with here.client.stream("POST", PATHS["chat"], json=body) as answer:
+            next(line for line in answer.iter_lines() if '"stop"' in line)
+        [call] = eventually(here.calls, "it is recorded while the run goes on")
+    assert call.usage is not None and call.usage.estimated
+    assert call.usage.output == 8000 if answers == 8 else call.usage.output < 50
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -369,8 +383,13 @@ def test_a_provider_that_fails_for_longer_than_the_patience_lasts_makes_the_run_
 
 def test_an_agent_that_hangs_up_on_a_failing_provider_has_a_broken_run(tmp_path: Path) -> None:
     with lab(tmp_path, [say("never")], failures=[Failure(503)] * 50) as here:
-        with pytest.raises(httpx.ReadTimeout):
-            here.client.post(PATHS["chat"], json=request("chat", "hi"), timeout=0.5)
+        body = json.dumps(request("chat", "hi")).encode()
+        head = f"POST {PATHS['chat']} HTTP/1.1\r\nhost: proxy\r\nauthorization: Bearer {here.run.token}\r\n"
+        with socket.create_connection(("127.0.0.1", here.proxy.port or 0)) as client:
+            client.sendall(
+                f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+            )
+            eventually(lambda: len(here.model.requests) > 1, "a try has failed")
         [call] = eventually(here.calls, "it is recorded")
         totals = here.run.close()
     assert call.end == "upstream" and totals.broken is not None and "the client hung up after" in totals.broken

@@ -14,7 +14,7 @@ import pytest
 from bakeoff.errors import BakeoffError, StorageError, UsageError
 from bakeoff.workloads.tasks.proxy import providers
 from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
-from bakeoff.workloads.tasks.proxy.server import ModelProxy
+from bakeoff.workloads.tasks.proxy.server import GatewayLimits, ModelProxy
 from workloads.tasks.proxied import (
     MODEL,
     PATHS,
@@ -101,7 +101,7 @@ def test_another_model_means_the_runs_own_unless_it_is_allowed(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_closing_a_run_ends_its_calls(tmp_path: Path) -> None:
-    with lab(tmp_path, [say("word " * 1000, pause_s=0.02)]) as here:
+    with lab(tmp_path, [say("word " * 1000, pause_s=0.02)], limits=GatewayLimits(drain_s=0.1)) as here:
         with here.client.stream("POST", PATHS["chat"], json=request("chat", "hi", stream=True)) as answer:
             pieces = answer.iter_raw()
             next(pieces)
@@ -164,3 +164,13 @@ def test_a_missing_extra_is_named_before_an_agent_starts(monkeypatch: pytest.Mon
         Providers.read({}, {}).route("gpt-x").check("chat", "agent builtin")
     with pytest.raises(UsageError, match="no_such_library"), ModelProxy(loopback=True):
         pass
+
+
+def test_a_proxy_whose_thread_failed_says_so(tmp_path: Path) -> None:
+    socket = tmp_path / "model.sock"
+    with (
+        pytest.raises(BakeoffError, match=r"the model proxy failed: (IsADirectory|Permission)Error"),
+        ModelProxy(socket=socket),
+    ):
+        socket.unlink()
+        socket.mkdir()  # which is in the way of the proxy's own cleaning up

@@ -15,7 +15,9 @@ import pytest
 from bakeoff.workloads.tasks.proxy.prices import PriceList
 from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
 from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget, Rates
-from lab import eventually
+from support.processes import eventually
+from workloads.tasks.proxied import MODEL, PATHS, headers, lab, request
+from workloads.tasks.scripted import say
 
 CALLER = """
 import asyncio, sys, time
@@ -85,13 +87,52 @@ def test_a_budget_of_an_experiment_counts_running_calls_and_earlier_sessions(tmp
     def budget(session: int, spent: float) -> ExperimentBudget:
         return ExperimentBudget(tmp_path / "budget.spent", session, 1.0, None, (spent, 0.0))
 
-    async def calls() -> list[bool]:
-        now = budget(1, 0.0)
-        fits = [await now.reserve(0.4, 10), await now.reserve(0.4, 10), await now.reserve(0.4, 10)]
-        await now.settle(-0.4, -10)  # one of them cost nothing
-        return [*fits, await now.reserve(0.4, 10), await budget(2, 0.95).reserve(0.1, 10)]
+    async def calls() -> None:
+        now, call = budget(1, 0.0), ((0.1, 10.0), (0.4, 40.0))
+        first, second = await now.hold(*call), await now.hold(*call)
+        assert first is not None and second is not None
+        with pytest.raises(TimeoutError):  # it would fit alone, so it waits
+            async with asyncio.timeout(0.2):
+                await now.hold(*call)
+        waiting = asyncio.create_task(now.hold(*call))
+        await now.settle(first, 0.0, 0)  # one of them cost nothing
+        third = await waiting
+        assert third is not None
+        await now.settle(second, 0.3, 30)
+        await now.settle(third, 0.4, 40)
+        alone = await now.hold(*call)
+        assert alone is not None and alone.cost == pytest.approx(0.3)  # what is left
+        await now.settle(alone, 0.25, 25)
+        assert await now.hold(*call) is None
+        assert await budget(2, 0.95).hold(*call) is None
 
-    assert asyncio.run(calls()) == [True, True, False, True, False]
+    asyncio.run(calls())
+
+
+def test_what_a_killed_process_held_counts_as_used_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    budget = ExperimentBudget(tmp_path / "budget.spent", 1, 1.0, None, (0.0, 0.0))
+    code = f"""
+import asyncio
+from pathlib import Path
+from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget
+budget = ExperimentBudget(Path({str(budget.path)!r}), 1, 1.0, None, (0.0, 0.0))
+assert asyncio.run(budget.hold((0.1, 1.0), (0.7, 1.0)))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    left = asyncio.run(asyncio.wait_for(budget.hold((0.1, 1.0), (0.7, 1.0)), 20))
+    assert left is not None and left.cost == pytest.approx(0.3)
+
+
+def test_a_call_that_cannot_be_recorded_keeps_nothing_from_the_calls_of_other_runs(tmp_path: Path) -> None:
+    budget = ExperimentBudget(tmp_path / "budget.spent", 1, 1.0, None, (0.0, 0.0))
+    with lab(tmp_path, [say("hi")]) as here:
+        (tmp_path / "file").write_text("")
+        record = tmp_path / "file" / "calls.jsonl"
+        run = here.proxy.open(here.providers, f"test/{MODEL}", record=record, together=budget)
+        answer = here.client.post(PATHS["chat"], json=request("chat", "hi"), headers=headers(run))
+        assert answer.status_code == 500
+    left = asyncio.run(asyncio.wait_for(budget.hold((0.1, 1.0), (2.0, 1.0)), 20))
+    assert left is not None and 0.99 < left.cost < 1.0
 
 
 def test_prices_of_vendors_hold_only_at_their_own_address() -> None:

@@ -6,6 +6,7 @@
 | `http` | the HTTP server: uvicorn with limits for clients that nobody should trust; which API is at which path |
 | `relay` | one call from end to end: the request to a provider, its retries and its stream |
 | `providers` | who serves which model with which key; what a run may spend |
+| `spending` | what a run has spent, and what is reserved for its running calls |
 | `prices` | the price list that ships (`prices.toml`), or the user's |
 | `powers` | which tools and services of a provider a request may use |
 | `shared` | rates of a provider and the budget of an experiment, over all worker processes |

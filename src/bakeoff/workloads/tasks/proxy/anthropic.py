@@ -80,8 +80,10 @@ class MessagesAssembler(Assembler):
         elif kind == "error":
             self.error = str(inner(data.get("error"), "message") or data.get("error"))
         if isinstance(used, dict):
-            # Counts are cumulative: later ones replace earlier ones, and what a later event leaves out still holds.
-            self._usage.update({key: value for key, value in used.items() if value is not None})
+            # Counts are cumulative: none gets smaller, and what a later event leaves out still holds.
+            for key, value in used.items():
+                if value is not None and not integer(self._usage.get(key)) > integer(value):
+                    self._usage[key] = value
 
     def body(self) -> Json:
         for (index, key), pieces in self._texts.items():

@@ -28,7 +28,9 @@ from bakeoff.workloads.tasks.proxy.wire import (
     function,
     inner,
     integer,
+    is_count,
     items_of,
+    larger,
     objects,
     string,
     tool_call,
@@ -67,9 +69,11 @@ class GeminiAssembler(Assembler):
     def feed(self, event: str, data: Json) -> None:
         if "error" in data:
             self.error = str(inner(data["error"], "message") or data["error"])
-        for key in ("usageMetadata", "responseId", "modelVersion", "promptFeedback"):
+        for key in ("responseId", "modelVersion", "promptFeedback"):
             if data.get(key):
                 self._body[key] = data[key]
+        if data.get("usageMetadata"):
+            self._body["usageMetadata"] = larger(self._body.get("usageMetadata"), data["usageMetadata"])
         for candidate in objects(data.get("candidates")):
             if integer(candidate.get("index")) == 0:
                 self._parts += objects(inner(candidate.get("content"), "parts"))
@@ -142,11 +146,16 @@ class Gemini(Wire):
             listed += [others] if others else []
         return listed
 
+    def answers(self, body: Json) -> int:
+        return max(1, integer(_settings(body).get("candidateCount")))
+
+    def limit(self, body: Json) -> int | None:
+        limit = _settings(body).get("maxOutputTokens")
+        return integer(limit) if is_count(limit) else None
+
     def capped(self, sent: Json, most: int) -> Json:
-        config = sent.get("generationConfig")
-        config = {camel(key): value for key, value in config.items()} if isinstance(config, dict) else {}
-        limit = config.get("maxOutputTokens")
-        if isinstance(limit, int):
+        config, most = _settings(sent), max(1, most // self.answers(sent))
+        if (limit := self.limit(sent)) is not None:
             config["maxOutputTokens"] = min(limit, most)
         elif most < ADDED_BELOW:
             config["maxOutputTokens"] = most
@@ -185,6 +194,12 @@ class Gemini(Wire):
                 "code": status, "message": message, "status": STATUSES.get(status, "INTERNAL"), "details": reason,
             }
         }  # fmt: skip
+
+
+def _settings(body: Json) -> Json:
+    """The settings of a request, with keys in camel case."""
+    config = body.get("generationConfig")
+    return {camel(key): value for key, value in config.items()} if isinstance(config, dict) else {}
 
 
 def _turns(contents: list[Json]) -> list[Json]:

@@ -27,6 +27,7 @@ from bakeoff.workloads.tasks.proxy.wire import (
     inner,
     integer,
     items_of,
+    larger,
     logprobs_of,
     objects,
     openai_usage,
@@ -56,9 +57,11 @@ class ChatAssembler(Assembler):
     def feed(self, event: str, data: Json) -> None:
         if "error" in data:
             self.error = str(inner(data["error"], "message") or data["error"])
-        for key in ("id", "usage", "prompt_token_ids"):
+        for key in ("id", "prompt_token_ids"):
             if data.get(key):
                 self._body[key] = data[key]
+        if data.get("usage"):
+            self._body["usage"] = larger(self._body.get("usage"), data["usage"])
         for choice in objects(data.get("choices")):
             if integer(choice.get("index")) == 0:
                 self._add_choice(choice)
@@ -121,9 +124,12 @@ class Chat(Wire):
             sent["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
         return sent
 
+    def answers(self, body: Json) -> int:
+        # `best_of` answers are written and `n` of them sent.
+        return max(1, integer(body.get("n")), integer(body.get("best_of")))
+
     def capped(self, sent: Json, most: int) -> Json:
-        # The limit counts for each of the `n` answers.
-        return super().capped(sent, most // max(1, integer(sent.get("n"))))
+        return super().capped(sent, max(1, most // self.answers(sent)))  # the limit counts for each of them
 
     def hidden(self, body: Json, data: Json) -> bool:
         # With `include_usage` an extra chunk with empty `choices` carries the usage. A client that did not ask for it
@@ -210,7 +216,8 @@ class ResponsesAssembler(Assembler):
         kind = str(data.get("type") or event)
         response = data.get("response")
         if isinstance(response, dict):
-            self._response = response
+            used = larger(self._response.get("usage"), response.get("usage"))
+            self._response = {**response, "usage": used}
         if kind == "response.output_item.done" and isinstance(data.get("item"), dict):
             index = data.get("output_index")
             self._items[index if isinstance(index, int) else len(self._items)] = data["item"]

@@ -15,8 +15,7 @@ prices."SmolLM2-135M" = { input = 0.1, output = 0.4 }        # dollars per milli
 
 `Providers.read(tables).route("local/small")` is a `Route`: one model at one provider, with its key and price.
 
-The proxy holds every budget (`Budget`, `Spending`), so one limit means the same for every client. A call is let through
-or refused before it is sent, going by what the run's earlier calls used for requests of that length.
+The proxy holds every budget (`Budget`; spending.py), so one limit means the same for every client.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import random
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -36,7 +35,7 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.formats import MissingVariable, expand, variables
 from bakeoff.workloads.tasks.proxy.prices import PriceList
 from bakeoff.workloads.tasks.proxy.shared import Rates
-from bakeoff.workloads.tasks.proxy.wire import MILLION, Json, Price, Usage, Wire, WireName
+from bakeoff.workloads.tasks.proxy.wire import Json, Price, Wire, WireName
 
 _VARIABLE = re.compile(r"\$\{(\w+)")
 ALL: tuple[WireName, ...] = get_args(WireName)
@@ -63,8 +62,6 @@ _KEY_LIKE = re.compile(r"\b(sk|pk|key)-[\w*.-]{6,}")
 Limit = Literal["tokens", "cost", "calls", "deadline", "record", "experiment"]
 LETTERS_PER_TOKEN = 4
 """The usual rule of thumb for English text and code; used where the provider does not count."""
-SHORTEST_ANSWER = 16
-"""The smallest answer limit, in tokens, that every provider accepts."""
 
 LIBRARIES = ("httpx", "httpx_sse", "starlette", "uvicorn")
 """What the proxy needs beyond the core install: the extra `tasks`."""
@@ -292,97 +289,6 @@ def needs_price(route: Route) -> str:
         f'  fix: [providers.{route.provider_name}.prices."{route.model}"] input = ..., output = ... '
         "(dollars per million tokens)"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What a call is expected to use. It is reserved while the call runs."""
-
-    tokens: float
-    cost: float
-    input: float
-    """Tokens of the request alone."""
-
-    def at_least(self, price: Price | None) -> tuple[float, float]:
-        """Dollars and tokens that the call will use, even if it is the first one: those of the request."""
-        asked = self.input * price.input / MILLION if price is not None else 0.0
-        return max(self.cost, asked), max(self.tokens, self.input)
-
-
-@dataclass(slots=True)
-class Spending:
-    """What a run has spent, and what is reserved for its running calls.
-
-    Without the reservations, calls that run at the same time would each see the same room left and exceed it together.
-    """
-
-    budget: Budget
-    calls: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    input: int = 0
-    """The part of `tokens` that was in requests."""
-    _reserved: list[Share] = field(default_factory=list)
-    _letters: int = 0
-    """Length of all requests that were counted."""
-
-    def expected(self, letters: int) -> Share:
-        """What a request of this many letters is expected to use, in proportion to the calls so far.
-
-        A client sends its whole history with every call, so requests grow, and so does what they cost. The first
-        call has nothing to go by, so it reserves nothing and is always let through.
-        """
-        if not self._letters:
-            return Share(0.0, 0.0, letters / LETTERS_PER_TOKEN)
-        part = letters / self._letters
-        return Share(part * self.tokens, part * self.cost, part * self.input)
-
-    def refusal(self, share: Share) -> Limit | None:
-        """The limit that a call with this share would exceed; None when there is room for it."""
-        budget = self.budget
-        if budget.deadline is not None and time.monotonic() >= budget.deadline:
-            return "deadline"
-        if budget.calls is not None and self.calls >= budget.calls:
-            return "calls"
-        tokens = self.tokens + sum(other.tokens for other in self._reserved)
-        if budget.tokens is not None and (tokens >= budget.tokens or tokens + share.tokens > budget.tokens):
-            return "tokens"
-        dollars = self.cost + sum(other.cost for other in self._reserved)
-        if budget.cost is not None and (dollars >= budget.cost or dollars + share.cost > budget.cost):
-            return "cost"
-        return None
-
-    def longest_answer(self, share: Share, price: Price | None) -> int | None:
-        """How many tokens the answer may have to stay within the budget; None when no budget limits it."""
-        # What other running calls will answer is not known. Each of them halves what is left for this one, so that calls
-        # at the same time use no more than twice what is left, however many there are.
-        left = []
-        others = 2.0 ** min(len(self._reserved) - 1, 64)
-        if self.budget.tokens is not None:
-            left.append(self.budget.tokens - self.tokens - share.input)
-        if self.budget.cost is not None and price is not None and price.output > 0:
-            dollars = self.budget.cost - self.cost - int(share.input) * price.input / MILLION
-            left.append(dollars * MILLION / price.output)
-        return max(SHORTEST_ANSWER, int(min(left) / others)) if left else None
-
-    def begin(self, share: Share) -> None:
-        """Count a call that is sent now, and reserve its share."""
-        self.calls += 1
-        self._reserved.append(share)
-
-    def take_back(self, share: Share) -> None:
-        """Forget a call that was not sent after all."""
-        self.calls -= 1
-        self._reserved.remove(share)
-
-    def end(self, share: Share, letters: int, usage: Usage | None, cost: float | None) -> None:
-        """Replace the reservation of a call by what it used; None is a call that used nothing."""
-        self._reserved.remove(share)
-        if usage is not None:
-            self.tokens += usage.input + usage.output
-            self.input += usage.input
-            self.cost += cost or 0.0
-            self._letters += letters
 
 
 @dataclass(slots=True)

@@ -153,8 +153,11 @@ class Totals:
     cost: float | None = 0.0
     """Dollars; None when the cost of any call is unknown."""
     tool_calls: int = 0
-    estimated: bool = False
-    """Some provider did not count its tokens, so some are estimated."""
+    input_estimated: int = 0
+    """The part of `input_tokens` that no provider counted: estimated, or what was reserved for the call."""
+    output_estimated: int = 0
+    cost_estimated: float = 0.0
+    """What these cost, as far as prices are known."""
     limit: str | None = None
     """The first budget that refused or ended a call."""
     limits_met: tuple[str, ...] = ()
@@ -168,6 +171,14 @@ class Totals:
     @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+    @property
+    def tokens_estimated(self) -> int:
+        return self.input_estimated + self.output_estimated
+
+    @property
+    def estimated(self) -> bool:
+        return bool(self.tokens_estimated)
 
 
 def add_up(records: Iterable[Record]) -> Totals:
@@ -195,6 +206,7 @@ def add_up(records: Iterable[Record]) -> Totals:
             tool_calls += len(record.reply.get("tool_calls", ())) if record.reply else 0
         elif record.end == "upstream":
             broken = record.error or f"the provider answered {record.status}"
+    guessed = [(usage, cost) for usage, cost in zip(usages, costs, strict=True) if usage.estimated]
     return Totals(
         calls=answered,
         input_tokens=sum(usage.input for usage in usages),
@@ -203,7 +215,9 @@ def add_up(records: Iterable[Record]) -> Totals:
         reasoning_tokens=sum(usage.reasoning for usage in usages),
         cost=None if None in costs else sum((cost for cost in costs if cost is not None), 0.0),
         tool_calls=tool_calls,
-        estimated=any(usage.estimated for usage in usages),
+        input_estimated=sum(usage.input for usage, _ in guessed),
+        output_estimated=sum(usage.output for usage, _ in guessed),
+        cost_estimated=sum((cost or 0.0 for _, cost in guessed), 0.0),
         limit=limit,
         limits_met=limits_met,
         denied=tuple(denied),

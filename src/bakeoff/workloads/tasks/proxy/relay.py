@@ -1,6 +1,8 @@
 """One model call from end to end: checked, forwarded with bounded retries, read while it passes, recorded.
 
-The order matters. A call is written to disk after the last event or the whole body has arrived, and before the client
+The order matters. What a call can use is reserved before it is sent, and it is charged for what it used, however it
+ends: after a client has hung up, the proxy reads on alone until the provider has counted, for a while; then the
+reservation is charged, marked as `estimated`. A call is written to disk after the last event or the whole body has arrived, and before the client
 gets the end of its answer. So a client that has its answer, and whoever waits for that client, finds the call recorded.
 """
 
@@ -11,7 +13,7 @@ import re
 import ssl
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import msgspec
 from httpx_sse._decoders import SSEDecoder
-from starlette.requests import ClientDisconnect
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.tasks.proxy.powers import denied, passed_on
@@ -37,8 +38,18 @@ from bakeoff.workloads.tasks.proxy.providers import (
     retry_delay,
 )
 from bakeoff.workloads.tasks.proxy.records import Call, End, Retry
-from bakeoff.workloads.tasks.proxy.shared import Rates
-from bakeoff.workloads.tasks.proxy.wire import BadRequest, Json, ModelRequest, Reply, Usage, Wire, json_object
+from bakeoff.workloads.tasks.proxy.shared import Hold, Rates
+from bakeoff.workloads.tasks.proxy.spending import Asked, Reservation, longest_within
+from bakeoff.workloads.tasks.proxy.wire import (
+    Assembler,
+    BadRequest,
+    Json,
+    ModelRequest,
+    Reply,
+    Usage,
+    Wire,
+    json_object,
+)
 
 if TYPE_CHECKING:
     from bakeoff.workloads.tasks.proxy.http import Exchange
@@ -60,6 +71,10 @@ class Unreachable(Exception):
 
 class TooLong(Exception):
     """The provider's answer is longer than an answer may be."""
+
+
+class Left(Exception):
+    """Nobody waits for the answer any more; says why."""
 
 
 async def pieces(response: httpx.Response, most: int) -> AsyncIterator[bytes]:
@@ -111,6 +126,10 @@ class Admission:
     patience: Patience
     used: int | None = None
     """What the call used, set when it is known."""
+    sent: bool = False
+    """The provider has the request and may be at work on it, or has answered."""
+    last: bool = False
+    """No further try is made."""
     _number: int | None = None
 
     async def wait(self) -> None:
@@ -158,15 +177,19 @@ async def post(
         request = client.build_request("POST", url, headers=headers, content=content, timeout=timeout)
         response = None
         try:
+            admission.sent = True
             response = await client.send(request, stream=True)
         except httpx.HTTPError as error:
             status, reason = None, f"{type(error).__name__}: {error}".rstrip(": ")
             # After a read timeout the provider may still be at work on the request: never send it twice.
-            if _given_up(attempt, began, provider, patience) or isinstance(error, httpx.ReadTimeout):
+            admission.sent = isinstance(error, httpx.ReadTimeout)
+            if admission.sent or admission.last or _given_up(attempt, began, provider, patience):
                 raise Unreachable(reason) from error
         else:
-            if response.status_code not in RETRYABLE or _given_up(attempt, began, provider, patience):
+            refused = response.status_code in RETRYABLE
+            if not refused or admission.last or _given_up(attempt, began, provider, patience):
                 break
+            admission.sent = False
             await response.aclose()
             status, reason = response.status_code, response.reason_phrase
         seconds = retry_delay(attempt, response.headers.get("retry-after") if response is not None else None)
@@ -254,19 +277,6 @@ def without(text: bytes, secrets: Iterable[bytes]) -> bytes:
     return text
 
 
-LONGEST_TEXT = 1 << 20
-_ENCODED = re.compile(r"[A-Za-z0-9+/=_\-]{2000,}")
-
-
-def without_media(value: Any) -> Any:
-    """What of a request is read as text. Images and the like are a few tokens each, and would count for far too much."""
-    if isinstance(value, str):
-        return "" if value.startswith("data:") or _ENCODED.fullmatch(value, 0, LONGEST_TEXT) else value
-    if isinstance(value, list):
-        return [without_media(part) for part in value]
-    return {key: without_media(part) for key, part in value.items()} if isinstance(value, dict) else value
-
-
 REFUSALS = (429, 403, 401)
 """Statuses for a run without budget: first, second and later calls. Some clients repeat a 429 for minutes, some a
 403."""
@@ -292,6 +302,17 @@ class Relay:
         self.call = Call(number=0, wire=wire.name, end="answered", time_s=round(self.began - run.began, 4))
         """The record, which is filled in as the call goes on."""
         self.reply = Reply()
+        self._reserved: Reservation | None = None
+        self._hold: Hold | None = None
+        """What is reserved in the experiment's budget."""
+        self._admission: Admission | None = None
+        self._assembler: Assembler | None = None
+        self._answering: asyncio.Future[None] | None = None
+        """The call to the provider."""
+        self._alone = False
+        """Nobody waits for the answer; it is read for its usage."""
+        self._whole = False
+        """The provider has sent the end of its answer."""
         self._finish: Callable[[], Awaitable[None]] | None = None
         """Sends the end of the answer. It runs once the call is on disk."""
 
@@ -322,72 +343,152 @@ class Relay:
 
     async def _ask(self, body: Json, request: ModelRequest, route: Route) -> None:
         """Forward the request if the budget allows it; record the call however it ends."""
-        letters = len(msgspec.json.encode(without_media(request.messages))) + len(msgspec.json.encode(request.tools))
-        spending = self.run.spending
-        share = spending.expected(letters)
-        limit: Limit | None = "record" if self.run.record_full else spending.refusal(share)
-        together, (cost, tokens) = self.run.together, share.at_least(route.price)
-        if limit is None:
-            spending.begin(share)  # until `end` below, so that calls at the same time see it
-            if together is not None and not await together.reserve(cost, tokens):
-                spending.take_back(share)
-                limit = "experiment"
-        if limit is not None:
-            self._over_budget(limit)
-            self._record(request, route)
-            return
         sent = self.wire.outgoing(body, route.model, route.provider.request)
-        if (most := spending.longest_answer(share, route.price)) is not None:
-            sent = self.wire.capped(sent, most)
+        asked = Asked.of(self.wire, sent)
+        answered = False
         try:
-            await self._until_deadline(self._forward(body, sent, route, tokens))
-        except (ClientDisconnect, asyncio.CancelledError) as error:
-            # Many clients hang up at the last event of a stream. They have the whole answer, so the call counts.
-            if self.reply.finish is None:
-                why = "the client hung up" if isinstance(error, ClientDisconnect) else "the run was over"
-                if self.call.retries and self.exchange.status is None:  # the agent did not outwait its provider
-                    tries = f"the provider failed {len(self.call.retries)} times: {self.call.retries[-1].reason}"
-                    self._failed("upstream", f"{why} after {tries}")
-                else:
-                    self._failed("client", why)
-            if not isinstance(error, ClientDisconnect):
-                raise
+            try:
+                await self._while_wanted(self._pay(body, sent, asked, route))
+            except Left as left:
+                # Many clients hang up at the last event of a stream. They have the whole answer, so the call counts.
+                answered = self._assembler is not None and self._assembler.ended
+                self._alone = True
+                if self._sent:
+                    await self._drain()
+                self._finish = None
+                if not answered:
+                    self._left(str(left))
+        except asyncio.CancelledError:
+            if not answered and self.reply.finish is None:
+                self._left("the run was over")
+            raise
         except Exception as error:  # whatever happens, the call is recorded and the proxy lives
             self._failed("upstream", f"proxy: {type(error).__name__}: {error}")
             raise
         finally:
-            usage = self.reply.usage
-            if self.reply.message is not None and (usage is None or not usage.input):
-                # A call that nobody counted must not be free, and no request has 0 tokens.
-                written = len(msgspec.json.encode(self.reply.message))
-                usage = Usage(input=letters // LETTERS_PER_TOKEN, output=written // LETTERS_PER_TOKEN, estimated=True)
+            await self._stop()
+            usage = self._used(asked)
             self.call.usage, self.call.cost = usage, usage.dollars(route.price) if usage else None
-            spending.end(share, letters, usage, self.call.cost)
-            self._record(request, route)
-            if together is not None:
-                await together.settle((self.call.cost or 0.0) - cost, (usage.total if usage else 0) - tokens)
+            if self._reserved is not None:
+                self.run.spending.end(self._reserved, asked, usage, self.call.cost)
+            try:
+                self._record(request, route)
+            finally:  # what it held would keep the calls of other runs waiting
+                if self.run.together is not None and self._hold is not None:
+                    await self.run.together.settle(self._hold, self.call.cost or 0.0, usage.total if usage else 0)
 
-    async def _until_deadline(self, forwarding: Awaitable[None]) -> None:
-        """Wait for the answer, the run's deadline or the client hanging up, whichever comes first.
+    async def _pay(self, body: Json, sent: Json, asked: Asked, route: Route) -> None:
+        """Reserve what the call can use, which may take until other calls end, and forward it."""
+        limit: Limit | None = "record" if self.run.record_full else await self._reserve(asked, route)
+        if limit is not None or self._reserved is None:
+            self._over_budget(limit or "record")
+            return
+        if self._reserved.capped:
+            sent = self.wire.capped(sent, self._reserved.output)
+        await self._forward(body, sent, route, self._reserved.needs[1])
 
-        Raises ClientDisconnect.
-        """
-        deadline = self.run.spending.budget.deadline
-        left = None if deadline is None else deadline - time.monotonic()
-        answering = asyncio.ensure_future(forwarding)
-        leaving = asyncio.ensure_future(self.exchange.gone())
+    async def _reserve(self, asked: Asked, route: Route) -> Limit | None:
+        """Reserve what the call can use, in the budgets of the run and of the experiment, or say which has no room."""
+        spending, together = self.run.spending, self.run.together
+        while (reserved := spending.reserve(asked, route.price)) is None:
+            await spending.settled()
+        if not isinstance(reserved, Reservation):
+            return reserved
+        self._reserved = reserved
+        if together is None:
+            return None
+        self.run.patience.begin(time.monotonic())  # waiting for the calls of other runs is not the agent's time
         try:
-            done, _ = await asyncio.wait({answering, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            self._hold = await together.hold(reserved.needs, (reserved.cost, float(reserved.tokens)))
         finally:
-            leaving.cancel()
-            if not answering.done():
-                answering.cancel()
-            await asyncio.gather(answering, leaving, return_exceptions=True)
-        if answering in done:
-            return answering.result()
-        if leaving in done:
-            raise ClientDisconnect
+            self.run.patience.end()
+        if self._hold is None:
+            spending.take_back(reserved)
+            self._reserved = None
+            return "experiment"
+        left = longest_within(
+            self._hold.tokens if together.tokens is not None else None,
+            self._hold.cost if together.cost is not None else None,
+            reserved.input,
+            route.price,
+        )
+        if left is not None and left < reserved.output:
+            reserved.output, reserved.capped = left, True
+        return None
+
+    @property
+    def _sent(self) -> bool:
+        """The provider has the request."""
+        return self._admission is not None and self._admission.sent
+
+    def _used(self, asked: Asked) -> Usage | None:
+        """What the call used: as the provider counts it, else estimated. No call that was sent is free."""
+        reserved, usage, message = self._reserved, self.reply.usage, self.reply.message
+        if reserved is None or not self._sent or self.found.get("count"):
+            return usage
+        if not self._whole:
+            return reserved.unsettled(usage)
+        if message is None:
+            return usage
+        if asked.answers > 1 and not (usage and usage.output):  # only the first answer is recorded
+            return reserved.unsettled(usage)
+        written = len(msgspec.json.encode(message)) // LETTERS_PER_TOKEN
+        silent = not (message.get("content") or message.get("tool_calls"))
+        usage = usage or Usage()
+        if usage.input and (usage.output or silent):
+            return usage
+        # The provider did not count, and no request has 0 tokens.
+        return Usage(input=usage.input or reserved.input, output=usage.output or written, estimated=True)
+
+    def _left(self, why: str) -> None:
+        """Note that the client has gone without its answer."""
+        if self.call.retries and self.exchange.status is None and not self._sent:
+            # The agent did not outwait its provider.
+            tries = f"the provider failed {len(self.call.retries)} times: {self.call.retries[-1].reason}"
+            self._failed("upstream", f"{why} after {tries}")
+        else:
+            self._failed("client", why)
+
+    async def _while_wanted(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Wait for the answer, or for the run's deadline, whichever comes first.
+
+        Raises Left when the client has hung up, or its run is over. The answer still comes then: see `_drain`.
+        """
+        self._answering = asyncio.ensure_future(answering)
+        leaving = asyncio.ensure_future(self.exchange.gone())
+        over = asyncio.ensure_future(self.run.over.wait())
+        try:
+            waited = {self._answering, leaving, over}
+            done, _ = await asyncio.wait(waited, timeout=self._left_s(), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in (leaving, over):
+                waiting.cancel()
+            await asyncio.gather(leaving, over, return_exceptions=True)
+        if self._answering in done:
+            return self._answering.result()
+        if done:
+            raise Left("the client hung up" if leaving in done else "the run was over")
+        await self._stop()
         self._over_budget("deadline")
+
+    def _left_s(self) -> float | None:
+        """Seconds until the run's deadline."""
+        deadline = self.run.spending.budget.deadline
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    async def _drain(self) -> None:
+        """Read the answer to its end without a client, for the usage at its end. What it costs is reserved already."""
+        if self._answering is None or self._admission is None:
+            return
+        self._admission.last = True
+        limits = [self.run.drain_s, self._left_s()]
+        await asyncio.wait({self._answering}, timeout=min(limit for limit in limits if limit is not None))
+
+    async def _stop(self) -> None:
+        """End the call to the provider, if it still runs."""
+        if self._answering is not None:
+            self._answering.cancel()
+            await asyncio.gather(self._answering, return_exceptions=True)
 
     async def _forward(self, body: Json, sent: Json, route: Route, tokens: float) -> None:
         """Send `sent` to the provider and pass its answer to the client, who sent `body`.
@@ -406,7 +507,7 @@ class Relay:
             self._refuse(400, "misconfigured", str(error), "upstream")
             return
         secrets = route.secrets(environment)
-        admission = Admission(route.rates, tokens, self.run.patience)
+        admission = self._admission = Admission(route.rates, tokens, self.run.patience)
         try:
             async with (
                 admission,
@@ -457,6 +558,10 @@ class Relay:
         except httpx.HTTPError:
             text = ""
         text = redact(text, secrets)
+        # An error is free, unless it says what it used.
+        found = json_object(text)
+        self.reply = Reply(usage=self.wire.reply(found).usage) if isinstance(found, dict) else Reply()
+        self._whole = True
         bad_request = 400 <= response.status_code < 500 and response.status_code not in NOT_THE_AGENT
         error = f"{response.status_code} {response.reason_phrase}: {text[:2000]}"
         self._failed("refused" if bad_request else "upstream", error)
@@ -478,7 +583,7 @@ class Relay:
             self.call.end = "counted"
             self._answer(response.status_code, text, headers)
             return
-        self.reply = self.wire.reply(answer)
+        self.reply, self._whole = self.wire.reply(answer), True
         if self.reply.message is None:  # some gateways put an error into a body with status 200
             shown = text[:400].decode(errors="replace")
             self._failed("upstream", f"the provider's answer has no message: {shown}")
@@ -493,8 +598,10 @@ class Relay:
         an end: HTTP's chunked encoding has a last chunk (RFC 9112, 7.1), and a client that misses it knows.
         """
         reader, assembler = EventReader(secrets), self.wire.assembler()
+        self._assembler = assembler
         self.call.status = response.status_code
         await self.exchange.start(response.status_code, {**headers, "cache-control": "no-cache"})
+        complete = False
         try:
             async for chunk in pieces(response, self.run.answer_bytes):
                 shown = []
@@ -503,11 +610,12 @@ class Relay:
                         self.call.first_token_s = self.call.first_token_s or self._elapsed()
                         assembler.feed(event.name, event.data)
                     elif b"[DONE]" in event.raw:
-                        assembler.ended = True
+                        assembler.ended = complete = True
                     if event.data is None or not self.wire.hidden(body, event.data):
                         shown.append(event.raw)
-                if shown:
+                if shown and not self._alone:
                     await self.exchange.send(b"".join(shown))
+            complete = True
         except httpx.HTTPError as error:
             assembler.error = f"the provider broke off: {type(error).__name__}"
         except TooLong as error:
@@ -515,6 +623,10 @@ class Relay:
             assembler.error = str(error)
         finally:
             self.reply = self.wire.reply(assembler.body())
+            # Chat completions are counted in an event after the last one of the model. The first of several answers may
+            # have ended long before the others.
+            counted = complete or self.reply.usage is not None or self.wire.answers(body) == 1
+            self._whole = assembler.ended and counted
         if assembler.error is None and not assembler.ended:
             assembler.error = "the provider's stream ended early"
         if assembler.error is not None:

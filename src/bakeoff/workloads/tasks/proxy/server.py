@@ -16,6 +16,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
+from concurrent import futures
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,6 @@ from bakeoff.workloads.tasks.proxy.providers import (
     Patience,
     Providers,
     Route,
-    Spending,
     check_installed,
 )
 from bakeoff.workloads.tasks.proxy.records import (
@@ -51,6 +51,7 @@ from bakeoff.workloads.tasks.proxy.records import (
     steps,
 )
 from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget
+from bakeoff.workloads.tasks.proxy.spending import Spending
 from bakeoff.workloads.tasks.proxy.thread import ThreadedServer
 from bakeoff.workloads.tasks.proxy.wire import ModelRequest
 
@@ -94,6 +95,8 @@ class GatewayLimits(BaseModel):
     """Between two requests on one connection; agents may work for long before they ask again."""
     write_s: Duration = 60.0
     """For a client that does not read its answer."""
+    drain_s: Duration = 30.0
+    """For the rest of an answer whose client has hung up: its end says what it used."""
 
 
 class ProxiedRun:
@@ -125,6 +128,8 @@ class ProxiedRun:
         """The budget that a call has met, as soon as it has: the agent cannot do anything more."""
         self.refusals = 0
         """Calls that were refused for a budget."""
+        self.over = asyncio.Event()
+        """Set when the run is closed and calls that are still running have had LAST_CALLS_S."""
         self.active: set[asyncio.Task[None]] = set()
         """Tasks of the proxy's event loop that serve calls of this run."""
         self._proxy = proxy
@@ -180,6 +185,10 @@ class ProxiedRun:
     def answer_bytes(self) -> int:
         return self._proxy.limits.answer
 
+    @property
+    def drain_s(self) -> float:
+        return self._proxy.limits.drain_s
+
     def scoped(self, key: str) -> str:
         """A key of a cache that the provider shares, as one that only this run has."""
         return hashlib.blake2b(f"{self.token}\0{key}".encode(), digest_size=16).hexdigest()
@@ -222,10 +231,14 @@ class ProxiedRun:
         """Wait until every call is over and recorded, then close the record. Runs in the proxy's event loop.
 
         A client that has just read the end of its stream may leave its call running for a moment, so calls get
-        LAST_CALLS_S before they are cancelled. A cancelled call is recorded, too.
+        LAST_CALLS_S. After that their clients are treated as if they had hung up: the proxy alone reads on, for the
+        usage. What is left then is cancelled, and recorded, too.
         """
         if self.active:
             await asyncio.wait(self.active, timeout=LAST_CALLS_S)
+        self.over.set()
+        if self.active:
+            await asyncio.wait(self.active, timeout=self.drain_s + 1.0)
         for task in list(self.active):
             task.cancel()
         await asyncio.gather(*self.active, return_exceptions=True)
@@ -304,10 +317,19 @@ class ModelProxy(ThreadedServer):
         return run
 
     def close_run(self, run: ProxiedRun) -> None:
-        """Make the run's token invalid, and wait until its calls are over and recorded."""
-        if self.runs.pop(run.token, None) is None or self._loop is None or not self._thread.is_alive():
+        """Make the run's token invalid, and wait until its calls are over and recorded.
+
+        Raises BakeoffError if the thread has failed: calls may be missing.
+        """
+        if self.runs.pop(run.token, None) is None or self._loop is None:
             return
-        asyncio.run_coroutine_threadsafe(run.finish(), self._loop).result()
+        if self._thread.is_alive():
+            ended = asyncio.run_coroutine_threadsafe(run.finish(), self._loop)
+            while self._thread.is_alive() and not futures.wait([ended], timeout=LAST_CALLS_S).done:
+                pass
+            if ended.done() and not ended.cancelled():
+                ended.result()
+        self._check()
 
     def __enter__(self) -> Self:
         check_installed()

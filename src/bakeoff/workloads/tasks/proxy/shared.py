@@ -30,10 +30,14 @@ from bakeoff.sandbox import cache
 MINUTE = 60.0
 LONGEST_LOOK = 1.0
 """Seconds between two looks for room: another process may have freed some."""
+FIRST_LOOK = 0.02
 SPENT = "budget.spent"
 """File of an edition beside BUDGET_FILE: what calls have used."""
 _ENTRY = struct.Struct("<ddQ")  # when on the monotonic clock, tokens, which call
 _SUM = struct.Struct("<qdd")  # session, dollars, tokens
+_HELD = struct.Struct("<QQQdd")  # which call, machine, process, dollars, tokens
+_Held = tuple[int, int, int, float, float]
+_MACHINE = int.from_bytes(hashlib.blake2b(os.uname().nodename.encode(), digest_size=8).digest())
 
 
 @asynccontextmanager
@@ -119,10 +123,20 @@ def _write(fd: int, data: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """What is reserved for one call in the budget of its experiment."""
+
+    number: int
+    cost: float
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentBudget:
     """What all runs of an experiment may spend together, in dollars and tokens; None is no limit.
 
-    `spent` of each call is added when the call ends; what running calls are expected to use counts, too.
+    The file has what calls have used, and then what is held for each running call. What a killed process held counts as
+    used: its provider may have been at work.
     """
 
     path: Path
@@ -147,31 +161,76 @@ class ExperimentBudget:
         """Whether a call of any run was refused in this session."""
         return (self.path.parent / BUDGET_USED_UP).exists()
 
-    async def reserve(self, cost: float, tokens: float) -> bool:
-        """Whether a call that is expected to use this fits. If so, it is counted."""
-        async with _locked(self.path) as fd:
-            dollars, used = self._sum(fd)
-            for name, limit, now, more in (("cost", self.cost, dollars, cost), ("tokens", self.tokens, used, tokens)):
-                if limit is not None and (now >= limit or now + more > limit):
+    async def hold(self, needs: tuple[float, float], most: tuple[float, float]) -> Hold | None:
+        """Hold the `most` dollars and tokens that a call can use; None if what it `needs` is not left.
+
+        A call that would fit alone, and does not fit beside those of other runs, waits until one of them ends. Alone it
+        gets what is left.
+        """
+        number, seconds = random.getrandbits(64), FIRST_LOOK
+        while True:
+            async with _locked(self.path) as fd:
+                spent, held = self._load(fd)
+                if (name := self._exceeded(spent, needs)) is not None:
                     # The scheduler looks for this file: it would start more runs, since something is left.
                     (self.path.parent / BUDGET_USED_UP).write_text(name)
-                    return False
-            self._store(fd, dollars + cost, used + tokens)
-            return True
+                    return None
+                beside = tuple(one + sum(column) for one, column in zip(spent, _amounts(held), strict=True))
+                if not held or self._exceeded((beside[0], beside[1]), most) is None:
+                    kept = Hold(number, *self._within(spent, most))
+                    held.append((number, _MACHINE, os.getpid(), kept.cost, kept.tokens))
+                    self._store(fd, spent, held)
+                    return kept
+            await asyncio.sleep(seconds)
+            seconds = min(LONGEST_LOOK, 1.5 * seconds)
 
-    async def settle(self, cost: float, tokens: float) -> None:
-        """Add the difference between what a call used and what was reserved for it."""
+    async def settle(self, hold: Hold, cost: float, tokens: float) -> None:
+        """Replace what was held for a call by what it used."""
         async with _locked(self.path) as fd:
-            dollars, used = self._sum(fd)
-            self._store(fd, dollars + cost, used + tokens)
+            spent, held = self._load(fd)
+            self._store(fd, (spent[0] + cost, spent[1] + tokens), [entry for entry in held if entry[0] != hold.number])
 
-    def _sum(self, fd: int) -> tuple[float, float]:
-        """Dollars and tokens so far. A new session begins with what the edition knows, if that is more."""
-        data = os.pread(fd, _SUM.size, 0)
-        session, cost, tokens = _SUM.unpack(data) if len(data) == _SUM.size else (-1, 0.0, 0.0)
+    def _exceeded(self, spent: tuple[float, float], more: tuple[float, float]) -> str | None:
+        """The limit that `more` dollars and tokens would exceed."""
+        for name, limit, now, added in zip(("cost", "tokens"), (self.cost, self.tokens), spent, more, strict=True):
+            if limit is not None and (now >= limit or now + added > limit):
+                return name
+        return None
+
+    def _within(self, spent: tuple[float, float], most: tuple[float, float]) -> tuple[float, float]:
+        """As much of `most` as is left."""
+        cost = most[0] if self.cost is None else min(most[0], self.cost - spent[0])
+        return cost, most[1] if self.tokens is None else min(most[1], self.tokens - spent[1])
+
+    def _load(self, fd: int) -> tuple[tuple[float, float], list[_Held]]:
+        """What was used so far, and what is held. A new session begins with what the edition knows, if that is more."""
+        data = os.pread(fd, os.fstat(fd).st_size, 0)
+        session, cost, tokens = _SUM.unpack_from(data) if len(data) >= _SUM.size else (-1, 0.0, 0.0)
+        rest = data[_SUM.size :]
+        held: list[_Held] = list(_HELD.iter_unpack(rest[: len(rest) // _HELD.size * _HELD.size]))
+        lost = [entry for entry in held if session != self.session or _is_lost(entry)]
+        for entry in lost:
+            cost, tokens = cost + entry[3], tokens + entry[4]
         if session != self.session:
             cost, tokens = max(cost, self.spent_before[0]), max(tokens, self.spent_before[1])
-        return cost, tokens
+        return (cost, tokens), [entry for entry in held if entry not in lost]
 
-    def _store(self, fd: int, cost: float, tokens: float) -> None:
-        _write(fd, _SUM.pack(self.session, max(0.0, cost), max(0.0, tokens)))
+    def _store(self, fd: int, spent: tuple[float, float], held: list[_Held]) -> None:
+        _write(fd, _SUM.pack(self.session, *spent) + b"".join(_HELD.pack(*entry) for entry in held))
+
+
+def _amounts(held: list[_Held]) -> tuple[list[float], list[float]]:
+    return [entry[3] for entry in held], [entry[4] for entry in held]
+
+
+def _is_lost(entry: _Held) -> bool:
+    """Whether the process that held this is gone. Those of other machines are believed."""
+    if entry[1] != _MACHINE or entry[2] == os.getpid():
+        return False
+    try:
+        os.kill(entry[2], 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False

@@ -17,7 +17,7 @@ STARTING_S = 10.0
 class ThreadedServer(ABC):
     """A context manager: entering starts the thread and returns once it serves, leaving ends it.
 
-    Raises BakeoffError from `with` when it cannot start.
+    Raises BakeoffError from `with` when it cannot start, or when it failed later: what it served then is not known.
     """
 
     title: str
@@ -44,6 +44,14 @@ class ThreadedServer(ABC):
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
+        if error is None:
+            self._check()
+
+    def _check(self) -> None:
+        """Raise what ended the thread, if it ended by itself."""
+        if self._failure is not None:
+            kind = type(self._failure).__name__
+            raise BakeoffError(f"the {self.title} failed: {kind}: {self._failure}") from self._failure
 
     def _main(self) -> None:
         try:

@@ -177,8 +177,20 @@ class Wire(ABC):
     def capped(self, sent: Json, most: int) -> Json:
         """`sent` with an answer of at most `most` tokens: limits are lowered, or the first one is added."""
         names = self.answer_limits
-        lowered = {name: min(sent[name], most) for name in names if isinstance(sent.get(name), int)}
-        return {**sent, **(lowered or ({names[0]: most} if most < ADDED_BELOW else {}))}
+        lowered = {name: min(sent[name], most) for name in names if is_count(sent.get(name))}
+        if lowered or most >= ADDED_BELOW:
+            return {**sent, **lowered}
+        # A limit that is no count (-1) means none to some servers.
+        return {**{key: value for key, value in sent.items() if key not in names}, names[0]: most}
+
+    def answers(self, body: Json) -> int:
+        """How many answers a request asks for; each may be as long as `limit` says."""
+        return 1
+
+    def limit(self, body: Json) -> int | None:
+        """Most tokens of each answer, where the request sets a limit."""
+        limits = [integer(body[name]) for name in self.answer_limits if is_count(body.get(name))]
+        return min(limits) if limits else None
 
     def hidden(self, body: Json, data: Json) -> bool:
         """Whether this event answers something that only the proxy asked for, so the client must not see it."""
@@ -206,13 +218,12 @@ def openai_usage(used: Any, read: str, written: str) -> Usage | None:
     """
     if not isinstance(used, dict) or f"{read}_tokens" not in used:
         return None
-    cost = used.get("cost")
     return Usage(
         input=integer(used.get(f"{read}_tokens")),
         cached=integer(inner(used.get(f"{read}_tokens_details"), "cached_tokens")),
         output=integer(used.get(f"{written}_tokens")),
         reasoning=integer(inner(used.get(f"{written}_tokens_details"), "reasoning_tokens")),
-        cost=float(cost) if isinstance(cost, int | float) else None,
+        cost=amount(used.get("cost")),
     )
 
 
@@ -293,6 +304,26 @@ def logprobs_of(entries: Any) -> list[float]:
 def integer(value: Any) -> int:
     """A count; 0 for anything that cannot be one."""
     return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a number above 0, as a limit or a count is; servers take `1e3` for 1000, too."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and integer(value) > 0
+
+
+def amount(value: Any) -> float | None:
+    """An amount of money; None for anything that cannot be one."""
+    valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return float(value) if valid else None
+
+
+def larger(one: Any, other: Any) -> Any:
+    """The one of two reports of usage that counts more tokens. A stream may report several times."""
+
+    def total(used: Any) -> int:
+        return sum(integer(value) for value in used.values()) if isinstance(used, dict) else -1
+
+    return one if total(one) > total(other) else other
 
 
 def string(value: Any) -> str | None:
