@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from bakeoff.spec.workload import Command, Exit, Outcome
 from bakeoff.workloads.command import CommandParams, CommandWorkload
 from bakeoff.workloads.template import fill, quotes_at
-from lab import Lab
+from support.processes import Lab
 
 EVIL = """'; touch {0}; echo "`touch {0}` $(touch {0})" #\\ \n"""
 

@@ -1,4 +1,5 @@
-"""The workloads, one module or package for each kind of run. Entry points find them; they do not import each other.
+"""The workloads, one module or package for each kind of run. Entry points find them; they do not import each other,
+only what several of them share.
 
 | module | what a run is |
 |---|---|
@@ -11,6 +12,6 @@
 | `schedsim` | a simulation of scheduling policies |
 | `template`, `metrics` | command templates, and metrics that a command leaves behind |
 | `jit` | compiled kernels, for worlds that need speed |
-| `flat` | networks whose weights are one vector, for trainings |
+| `training` | networks, optimizer, checkpoints and pages of the workloads that train |
 | `program`, `functions` | whether a command's program or a function is there, before any run starts |
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from lab import Lab
+from support.processes import Lab
 from workloads.gridworld.test_workload import toml
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,8 @@ from torch import nn
 
 from bakeoff.workloads.gridworld.params import GridworldParams
 from bakeoff.workloads.gridworld.policies import POLICIES
-from bakeoff.workloads.gridworld.ppo import PPO, Diverged, gae, ppo_loss
+from bakeoff.workloads.gridworld.ppo import PPO, gae, ppo_loss
+from bakeoff.workloads.training.flat import Diverged
 from workloads.gridworld.small import SMALL
 
 

@@ -19,9 +19,11 @@ from bakeoff.records.rundir import set_aside
 from bakeoff.workloads.gridworld.levels import find_level
 from bakeoff.workloads.gridworld.outputs import load_policy
 from bakeoff.workloads.gridworld.params import GridworldParams
+from bakeoff.workloads.gridworld.policies import Policy
+from bakeoff.workloads.gridworld.ppo import PPO
 from bakeoff.workloads.gridworld.workload import GridworldWorkload
 from bakeoff.workloads.gridworld.world import Worlds
-from lab import Lab
+from support.processes import Lab
 from workloads.gridworld.small import SMALL, context
 
 TIMES = ("steps_per_s", "processor_s")
@@ -36,13 +38,19 @@ def rows(directory: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in TIMES} for row in lines]
 
 
+def _bytes(model: Path) -> dict[str, bytes]:
+    """Parameters and buffers."""
+    state = torch.load(model, weights_only=True)["state"]
+    return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
+
+
 def left_behind(directory: Path) -> dict[str, Any]:
     """Everything that a run wrote, without times."""
     weights = directory / "model.pt"
     return {
         "metrics": rows(directory),
         "held_out": json.loads((directory / "held_out.json").read_text()),
-        "weights": torch.load(weights, weights_only=True)["weights"].numpy().tobytes() if weights.exists() else None,
+        "weights": _bytes(weights) if weights.exists() else None,
     }
 
 
@@ -80,6 +88,113 @@ def test_a_run_that_is_killed_at_any_update_ends_like_one_that_was_not(tmp_path:
     assert left_behind(killed / "run") == expected
     assert [row["update"] for row in expected["metrics"]] == list(range(1, 17))
     assert not list((killed / "run" / "checkpoint").iterdir()), "a finished run needs no checkpoint"
+
+
+ODD_POLICY = """
+import torch
+from torch import nn
+from bakeoff.workloads.gridworld.policies import Policy
+
+
+class Odd(Policy):
+    def __init__(self, width):
+        super().__init__(width)
+        self.cells = nn.Embedding(28, width)
+        self.stretch = nn.LayerNorm(width)
+        self.spread = nn.BatchNorm1d(width)
+        self.drop = nn.Dropout(0.5)
+        self.mixed = nn.Linear(width, width)
+        self.again = nn.Linear(width, width)
+        self.again.weight = self.mixed.weight
+        self.mixed.weight.data = self.mixed.weight.data.t().contiguous().t()
+        self.fixed = nn.Parameter(torch.full((width,), 0.5), requires_grad=False)
+        self.head = nn.Linear(width, 6)
+        self.register_buffer("unrolls", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.double()
+        self.flatten()
+
+    def initial(self, envs):
+        return {"trace": torch.zeros(envs, self.width, dtype=torch.float64), "more": [torch.zeros(envs)]}
+
+    def unroll(self, inputs, past):
+        if self.training:
+            self.unrolls += 1
+        seen = self.stretch(self.cells(inputs.cells.long()).mean(-2))
+        trace, hidden = past["trace"], []
+        for step, start in zip(seen, inputs.starts):
+            trace = 0.5 * trace * ~start[:, None] + step
+            hidden.append(trace)
+        hidden = torch.stack(hidden)
+        hidden = self.drop(self.spread(hidden.flatten(0, 1)).view(hidden.shape) * self.fixed)
+        output = self.head(torch.tanh(self.again(torch.tanh(self.mixed(hidden)))) * (1 + 1e-3 * self.unrolls))
+        return output[..., :5], output[..., 5], {"trace": trace.detach(), "more": past["more"]}
+"""
+
+
+@pytest.mark.slow
+def test_a_policy_of_ones_own_keeps_its_weights_learns_with_all_of_them_and_survives_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd.py").write_text(ODD_POLICY)
+    monkeypatch.syspath_prepend(tmp_path)
+    values = {**SMALL, "policy": "odd:Odd", "steps": 1024}
+    params, starts = GridworldParams(**values), []
+    monkeypatch.setattr(PPO, "__init__", _noting(starts))
+    quiet, killed = tmp_path / "quiet", tmp_path / "killed"
+    assert GridworldWorkload().run(params, context(quiet)).status == "succeeded"
+    start, end = starts[0], torch.load(quiet / "run" / "model.pt", weights_only=True)["state"]
+    assert (start["stretch.weight"] == 1).all() and start["cells.weight"].std() > 0.8, "as torch draws them"
+    assert start["mixed.bias"].abs().sum() > 0
+    unchanged = {name for name in end if torch.equal(start[name], end[name])}
+    assert unchanged == {"fixed"}, "everything else learnt, and BatchNorm kept its statistics"
+    assert torch.equal(end["mixed.weight"], end["again.weight"]) and end["head.weight"].dtype == torch.float64
+
+    done = subprocess.run(
+        [sys.executable, "-c", DOOMED, json.dumps(values), str(killed), "11"],
+        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
+    )
+    assert done.returncode == -signal.SIGKILL
+    set_aside(killed / "run", 1, checkpoint=True)
+    assert GridworldWorkload().run(params, context(killed, 2)).status == "succeeded"
+    assert left_behind(killed / "run") == left_behind(quiet / "run")
+    policy, _ = load_policy(quiet / "run" / "model.pt")
+    assert not policy.training and torch.equal(policy.state_dict()["spread.running_mean"], end["spread.running_mean"])
+
+
+def _noting(starts: list[dict[str, torch.Tensor]]) -> Any:
+    """`PPO.__init__` that copies the weights before the training."""
+    real = PPO.__init__
+
+    def noted(self: PPO, params: GridworldParams, policy: Policy, *rest: Any) -> None:
+        starts.append({name: tensor.clone() for name, tensor in policy.state_dict().items()})
+        real(self, params, policy, *rest)
+
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("self.late = nn.Linear(2, 2)", "calls self.flatten() at the end"),
+        ("self.head.weight.requires_grad_(False)", "calls self.flatten() at the end"),
+        ("self.zero_grad()", "calls self.flatten() at the end"),
+        ("self.head.double(); self.flatten()", "parameters must be of one type, not of torch.float32, torch.float64"),
+    ],
+)
+def test_a_policy_that_would_not_be_trained_is_refused(lab: Lab, line: str, message: str) -> None:
+    lab.write("mine.py", OWN_POLICY.replace("        self.flatten()\n", f"        self.flatten()\n        {line}\n"))
+    lab.experiment(f'workload = "gridworld"\n[params]\n{toml(policy="mine:Shallow")}')
+    lab.cli("run", "trial.toml", code=1)
+    assert all(message in row["error"] for row in lab.rows())
+
+
+def test_arms_that_are_evaluated_in_different_rooms_are_refused(lab: Lab) -> None:
+    lab.experiment(
+        f'workload = "gridworld"\n[params]\n{toml()}\n[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
+        'params = { level = "level_1" }\n'
+    )
+    error = lab.cli("run", "trial.toml", code=2).stderr
+    assert "arms.1.params.level" in error and "'a' with 'level_0' and 'b' with 'level_1'" in error
 
 
 @pytest.mark.slow

@@ -121,7 +121,8 @@ def _play(
         ]
     if runs:
         from bakeoff.workloads.gridworld.evaluation import Player
-        from bakeoff.workloads.gridworld.outputs import MODEL, load_policy
+        from bakeoff.workloads.gridworld.outputs import load_policy
+        from bakeoff.workloads.training.files import MODEL
 
         for agent in runs:
             policy, facts = load_policy(Path(agent) / MODEL if Path(agent).is_dir() else Path(agent))

@@ -61,7 +61,29 @@ def _task(options: dict[str, Any] | None, rng: np.random.Generator, split: Split
     return int(fixed)
 
 
-class GridworldEnv(gymnasium.Env[Observation, int]):
+class Rooms:
+    """The rooms of an environment, which are drawn at its first reset."""
+
+    level: Level
+    shaping: float
+    _worlds: Worlds | None = None
+
+    @property
+    def worlds(self) -> Worlds:
+        """The rooms; those of a single environment are a batch of one. Raises ResetNeeded before the first reset."""
+        if self._worlds is None:
+            raise ResetNeeded("call reset() first")
+        return self._worlds
+
+    def _enter(self, tasks: NDArray[np.uint64]) -> None:
+        """Start an episode in the room of each task."""
+        if self._worlds is None:
+            self._worlds = Worlds(self.level, tasks, shaping=self.shaping)
+        else:
+            self._worlds.reset(tasks)
+
+
+class GridworldEnv(Rooms, gymnasium.Env[Observation, int]):
     """One agent in one room. `reset(seed=s)` draws a room of the split, `reset(options={"task": n})` is that of a task.
 
     `level` is a name or a `Level`. `render_mode` is "ansi" (text) or "rgb_array".
@@ -80,25 +102,14 @@ class GridworldEnv(gymnasium.Env[Observation, int]):
         self.shaping, self.split, self.render_mode = shaping, split, render_mode
         self.observation_space = _observation_space()
         self.action_space: spaces.Space[Any] = spaces.Discrete(ACTIONS)
-        self._worlds: Worlds | None = None
-
-    @property
-    def worlds(self) -> Worlds:
-        """The room, as a batch of one. Raises ResetNeeded before the first reset."""
-        if self._worlds is None:
-            raise ResetNeeded("call reset() first")
-        return self._worlds
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
         tasks = np.array([_task(options, self.np_random, self.split)], np.uint64)
-        if self._worlds is None:
-            self._worlds = Worlds(self.level, tasks, shaping=self.shaping)
-        else:
-            self._worlds.reset(tasks)
-        return self._observe(self._worlds.observations, self._worlds.inventory), self._info()
+        self._enter(tasks)
+        return self._observe(self.worlds.observations, self.worlds.inventory), self._info()
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Returns observation, reward, terminated (never), truncated (at the horizon) and info."""
@@ -122,7 +133,7 @@ class GridworldEnv(gymnasium.Env[Observation, int]):
         return {"task": worlds.tasks[0], "hearts": worlds.hearts[0], "step": worlds.steps[0]}
 
 
-class GridworldVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+class GridworldVectorEnv(Rooms, VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """Many rooms in one call. An episode that ends starts again in the same step (Gymnasium's SAME_STEP mode).
 
     Room i of `reset(seed=s)` is that of `GridworldEnv.reset(seed=s + i)`, and so are those after it.
@@ -142,16 +153,8 @@ class GridworldVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self.single_observation_space, self.single_action_space = _observation_space(), spaces.Discrete(ACTIONS)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._worlds: Worlds | None = None
         self._draws = [np_random()[0] for _ in range(num_envs)]
         self._next = np.zeros(num_envs, np.uint64)
-
-    @property
-    def worlds(self) -> Worlds:
-        """The rooms. Raises ResetNeeded before the first reset."""
-        if self._worlds is None:
-            raise ResetNeeded("call reset() first")
-        return self._worlds
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -165,10 +168,7 @@ class GridworldVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             if fixed is not None:
                 self._draws[number] = np_random(fixed + number if isinstance(seed, int) else fixed)[0]
         tasks = np.array([_task(options, rng, self.split) for rng in self._draws], np.uint64)
-        if self._worlds is None:
-            self._worlds = Worlds(self.level, tasks, shaping=self.shaping)
-        else:
-            self._worlds.reset(tasks)
+        self._enter(tasks)
         self._next = np.array([_task(None, rng, self.split) for rng in self._draws], np.uint64)
         return self._observe(), self._info()
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bakeoff.workloads.gridworld import kernels
 from bakeoff.workloads.gridworld.levels import Level
 from bakeoff.workloads.gridworld.policies import Policy
-from bakeoff.workloads.gridworld.ppo import Rng, Senses
-from bakeoff.workloads.gridworld.walkers import Scores, Walker, make_walker, walk
+from bakeoff.workloads.gridworld.ppo import Rng, Senses, seed_torch
+from bakeoff.workloads.gridworld.walkers import WALKERS, Scores, Walker, make_walker, walk
 from bakeoff.workloads.gridworld.world import Tasks, Worlds, task_numbers
 
 FORMAT = "bakeoff-gridworld-held-out-1"
@@ -35,7 +35,7 @@ class Player:
         envs = len(worlds)
         self._actions = np.empty(envs, np.int64)
         draws = self._rng.random(envs, dtype=np.float32)
-        kernels.choose(logits.contiguous().numpy(), draws, self._actions, np.empty(envs, np.float32))
+        kernels.choose(logits.float().contiguous().numpy(), draws, self._actions, np.empty(envs, np.float32))
         return self._actions
 
 
@@ -55,10 +55,7 @@ class HeldOut:
         self.level = level
         self.tasks: Tasks = task_numbers(rng("held-out rooms"), rooms, "held_out")
         self._rng = rng
-        self.walkers = {name: self.play(self.walker(name)) for name in ("random", "clairvoyant")}
-
-    def walker(self, name: str) -> Walker:
-        return make_walker(name, self._rng("random walker"))
+        self.walkers = {name: self.play(make_walker(name, rng("random walker"))) for name in WALKERS}
 
     def play(self, walker: Walker) -> Evaluation:
         """Let a walker play one episode in every room."""
@@ -76,7 +73,9 @@ class HeldOut:
         )
 
     def evaluate(self, policy: Policy) -> Evaluation:
-        """Draws are the same at every evaluation and for all arms."""
+        """Draws are the same at every evaluation and for all arms. Dropout is off, and buffers stay as they are."""
+        policy.eval()
+        seed_torch(self._rng("evaluation noise"))
         return self.play(Player(policy, len(self.tasks), self._rng("evaluation")))
 
     def metrics(self, evaluation: Evaluation) -> dict[str, float]:

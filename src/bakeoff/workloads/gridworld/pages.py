@@ -118,7 +118,7 @@ def _by_level(runs: Sequence[Training]) -> dict[str, list[Training]]:
 
 def _of_seeds(runs: Sequence[Training], value: Callable[[Training], float]) -> Array:
     """One value for each seed that has one: the mean of its rollouts and levels."""
-    known: dict[int, list[float]] = {}
+    known: dict[int | None, list[float]] = {}
     for each in runs:
         if np.isfinite(value(each)):
             known.setdefault(each.run.seed, []).append(value(each))
@@ -235,7 +235,7 @@ def _curves(
         for metric, label in metrics.items():
             arms = {}
             for arm, theirs in _by_arm(own).items():
-                seeds: dict[int, list[Curve]] = {}
+                seeds: dict[int | None, list[Curve]] = {}
                 for each in theirs:
                     if metric in each.series and each.series[metric][0].size > 1:
                         seeds.setdefault(each.run.seed, []).append(curve(each, metric))
@@ -293,7 +293,7 @@ def _replay(contents: Contents, trained: Sequence[Training]) -> str:
 
     It is not chosen by what happened in it.
     """
-    kept: dict[tuple[str, int, int], dict[str, Path]] = {}
+    kept: dict[tuple[str, int | None, int], dict[str, Path]] = {}
     for each in sorted(trained, key=lambda each: each.run.arm != contents.analysis.control):
         path = contents.edition.paths.run(each.run.run_id) / "held_out.json"
         if path.is_file() and not path.is_symlink():

@@ -10,10 +10,7 @@ from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.workloads.gridworld.capacity import HEADS, REFERENCES, TRAINED
 from bakeoff.workloads.gridworld.curricula import CURRICULA
 from bakeoff.workloads.gridworld.levels import Level, find_level
-
-Count = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
+from bakeoff.workloads.training.params import Count, Rate, Share, Weight
 
 
 class GridworldParams(BaseModel):
@@ -21,6 +18,7 @@ class GridworldParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
     settings: ClassVar[frozenset[str]] = frozenset({"save_every"})
+    measured_by: ClassVar[frozenset[str]] = frozenset({"level", "horizon", "held_out"})
 
     policy: str = "vit_reset"
     """`vit_reset`, `trxl`, `memoryless`, your own as `module:Class`; `random` and `clairvoyant` are not trained."""
@@ -50,15 +48,15 @@ class GridworldParams(BaseModel):
     gamma: Share = 0.97
     gae_lambda: Share = 0.95
     clip: Rate = 0.2
-    entropy: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.02
+    entropy: Weight = 0.02
     """Weight of the entropy of actions in the loss."""
-    value_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
+    value_weight: Weight = 0.5
     max_gradient: Rate = 0.5
     """Longer gradients are shortened to this norm."""
 
     shared_start: bool = True
-    """Draw initial weights by seed, so that arms start from the same numbers where parameters have the same name and
-    shape. Otherwise each arm draws its own."""
+    """Draw initial weights by seed, so that built-in policies start from the same numbers where parameters have the same
+    name and shape, and a policy of your own finds torch's generator with the same seed. Otherwise each arm draws its own."""
     own_sampling: bool = False
     """Draw actions and minibatches from the arm's own random numbers. Otherwise arms with equal seeds use equal numbers,
     and an arm with equal parameters would be a copy."""

@@ -4,8 +4,9 @@
 - `trxl`: one pre-norm transformer layer over the last 64 steps of the episode, with relative positions
 - `memoryless`: a feed-forward layer, which remembers nothing
 
-A policy of your own is a subclass of `Policy` with `initial` and `unroll`, named as `module:Class`. Memory never crosses
-an episode: `unroll` learns from `Inputs.starts` where episodes begin.
+A policy of your own is a subclass of `Policy` with `initial` and `unroll`, named as `module:Class`. It keeps the weights
+that it was made with, from torch's generator, which the run seeds. Memory never crosses an episode: `unroll` learns from
+`Inputs.starts` where episodes begin.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bakeoff.workloads.flat import FlatModule
 from bakeoff.workloads.gridworld import kernels
 from bakeoff.workloads.gridworld.capacity import (
     ACTIONS,
@@ -34,9 +34,11 @@ from bakeoff.workloads.gridworld.capacity import (
     capacity,
 )
 from bakeoff.workloads.gridworld.levels import RESOURCES
+from bakeoff.workloads.training.flat import FlatModule
 
-Past = tuple[Tensor, ...]
-"""What a policy remembers of the steps so far: tensors [envs, ...]."""
+Past = Any
+"""What a policy remembers of the steps so far: tensors [envs, ...] in tuples, lists or dicts; those of the built-in
+policies are tuples."""
 Output = tuple[Tensor, Tensor, Past]
 """Logits [steps, envs, ACTIONS], values [steps, envs], and the past after the last step."""
 
@@ -70,6 +72,15 @@ class Inputs:
     @property
     def last_heart(self) -> Tensor:
         return self.codes[..., CELLS + RESOURCES + 1]
+
+
+def past_of(past: Past, envs: Tensor) -> Past:
+    """The past of some environments."""
+    if isinstance(past, Tensor):
+        return past[envs]
+    if isinstance(past, dict):
+        return {key: past_of(value, envs) for key, value in past.items()}
+    return tuple(past_of(value, envs) for value in past)
 
 
 class Actor(Protocol):
@@ -107,20 +118,8 @@ class Policy(FlatModule):
         """Floating-point operations of one step while acting, if known."""
         return None
 
-    @torch.no_grad()
     def initialise(self, rng: Callable[[str], np.random.Generator]) -> None:
-        """Draw all weights. Each parameter has its own random numbers, by its name and shape, so that two policies of one
-        seed start with the same numbers wherever they have the same parameter."""
-        for name, weight in self.named_parameters():
-            if weight.dim() < 2:
-                weight.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-                continue
-            drawn = rng(f"weights {name} {list(weight.shape)}").standard_normal(tuple(weight.shape), dtype=np.float32)
-            weight.copy_(torch.from_numpy(drawn) * self.scale(name, weight))
-
-    def scale(self, name: str, weight: Tensor) -> Tensor | float:
-        """The standard deviation of a weight's initial numbers: by default that each output of a layer has variance 1."""
-        return 1 / math.sqrt(weight.shape[1])
+        """Draw weights before the training. By default they stay as `__init__` made them."""
 
 
 class Stepwise:
@@ -139,6 +138,8 @@ class BuiltIn(Policy):
     """What the built-in policies share: the encoder before the memory, and the heads after it."""
 
     name: str
+    _own: tuple[Tensor, ...] = ()
+    """The parameters that the built-in class made; those of a subclass are not drawn here."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -155,7 +156,25 @@ class BuiltIn(Policy):
             np.concatenate((np.full(CELLS, CELLS), np.ones(len(EXTRA_CODES)))).astype(np.int64),
         )
 
+    def flatten(self) -> None:
+        self._own = self._own or tuple(self.parameters())
+        super().flatten()
+
+    @torch.no_grad()
+    def initialise(self, rng: Callable[[str], np.random.Generator]) -> None:
+        """Draw the weights. Each parameter has its own random numbers, by its name and shape, so that two policies of one
+        seed start with the same numbers wherever they have the same parameter."""
+        for name, weight in self.named_parameters():
+            if not any(weight is own for own in self._own):
+                continue
+            if weight.dim() < 2:
+                weight.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
+                continue
+            drawn = rng(f"weights {name} {list(weight.shape)}").standard_normal(tuple(weight.shape), dtype=np.float32)
+            weight.copy_(torch.from_numpy(drawn) * self.scale(name, weight))
+
     def scale(self, name: str, weight: Tensor) -> Tensor | float:
+        """The standard deviation of a weight's initial numbers: by default that each output of a layer has variance 1."""
         if name == "glyphs":
             return 1.0
         if name == "view":
@@ -164,7 +183,7 @@ class BuiltIn(Policy):
             return 0.3
         if name == "head.weight":  # CleanRL's: nearly uniform actions, values of the usual size
             return torch.tensor([0.01] * ACTIONS + [1.0])[:, None] / math.sqrt(weight.shape[1])
-        return super().scale(name, weight)
+        return 1 / math.sqrt(weight.shape[1])
 
     def encode(self, codes: Tensor) -> Tensor:
         """[steps, envs, COLUMNS] -> [steps, envs, width].

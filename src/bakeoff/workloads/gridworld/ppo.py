@@ -25,8 +25,9 @@ from bakeoff.workloads.gridworld.capacity import CELLS, COLUMNS
 from bakeoff.workloads.gridworld.curricula import LearningProgress, make_curriculum
 from bakeoff.workloads.gridworld.levels import LEVELS, RESOURCES, find_level
 from bakeoff.workloads.gridworld.params import GridworldParams
-from bakeoff.workloads.gridworld.policies import Inputs, Past, Policy
+from bakeoff.workloads.gridworld.policies import Inputs, Past, Policy, past_of
 from bakeoff.workloads.gridworld.world import Worlds
+from bakeoff.workloads.training.flat import Adam, Diverged
 
 Rng = Callable[[str], np.random.Generator]
 Floats = NDArray[np.float32]
@@ -34,8 +35,9 @@ SNAPSHOT = ("grid", "rooms", "tasks", "observations", "inventory", "rewards", "d
 """The arrays that are the state of `Worlds`."""
 
 
-class Diverged(Exception):
-    """The loss or the gradient is no longer finite."""
+def seed_torch(rng: np.random.Generator) -> None:
+    """Seed torch's own generator, from which policies draw initial weights and dropout."""
+    torch.manual_seed(int(rng.integers(2**63)))
 
 
 class Senses:
@@ -131,27 +133,6 @@ def ppo_loss(
     return Losses(total, policy, value, entropy, kl, clip_fraction)
 
 
-class Adam:
-    """Adam on the flat weights: betas 0.9 and 0.999, eps 1e-5 as in CleanRL."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.mean = torch.zeros_like(policy.flat)
-        self.square = torch.zeros_like(policy.flat)
-        self.steps = 0
-
-    @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """One step along the gradient, which is set to zero afterwards."""
-        gradient = self.policy.flat_gradient
-        self.steps += 1
-        self.mean.lerp_(gradient, 0.1)
-        self.square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        scale = (self.square / (1 - 0.999**self.steps)).sqrt_().add_(1e-5)
-        self.policy.flat.addcdiv_(self.mean, scale, value=-rate / (1 - 0.9**self.steps))
-        gradient.zero_()
-
-
 class PPO:
     """One training. `rng(name)` is a fresh random generator of that name, the same at every call. Rooms come from it, and
     so do actions unless `sampling` is another one. `policy` is trained in place."""
@@ -164,7 +145,7 @@ class PPO:
         self.worlds = Worlds(level, self.curriculum.tasks, shaping=params.shaping)
         self.worlds.level = self.curriculum.level_at(0.0)
         self.worlds.reset(self.curriculum.tasks)
-        self.optimizer = Adam(policy)
+        self.optimizer = Adam(policy, forgetting=0.001, epsilon=1e-5)  # as in CleanRL
         self.past = policy.initial(params.envs)
         self.senses = Senses(params.envs)
         self.senses.read(self.worlds)
@@ -186,11 +167,12 @@ class PPO:
         actions, done = np.empty(shape, np.int64), np.empty(shape, np.bool_)
         logprobs, values, rewards = (np.empty(shape, np.float32) for _ in range(3))
         hearts = []
+        self.policy.eval()
         past, actor = self.past, self.policy.actor(self.past)
         for step in range(params.unroll):
             codes[step], starts[step] = self.senses.codes, self.senses.starts
             logits, value = actor.act(self.senses.inputs)
-            kernels.choose(logits.contiguous().numpy(), draws[step], actions[step], logprobs[step])
+            kernels.choose(logits.float().contiguous().numpy(), draws[step], actions[step], logprobs[step])
             values[step] = value.numpy()
             worlds.step(actions[step], curriculum.next_tasks)
             rewards[step], done[step] = worlds.rewards, worlds.done
@@ -201,13 +183,15 @@ class PPO:
         _, next_values = actor.act(self.senses.inputs)
         inputs = Inputs(torch.from_numpy(codes), torch.from_numpy(starts))
         return Rollout(
-            inputs, past, actions, logprobs, values, rewards, done, next_values.numpy(), np.concatenate(hearts)
+            inputs, past, actions, logprobs, values, rewards, done, next_values.float().numpy(), np.concatenate(hearts)
         )
 
     def update(self) -> dict[str, float]:
         """Collect a rollout and train on it: the update's row of metrics. Raises Diverged."""
         params, wall, processor = self.params, time.monotonic(), time.process_time()
+        seed_torch(self._sampling(f"torch {self.updates}"))
         rollout = self.collect()
+        self.policy.train()
         advantages, returns = gae(
             rollout.rewards, rollout.values, rollout.done, rollout.next_values, params.gamma, params.gae_lambda
         )
@@ -222,7 +206,7 @@ class PPO:
         for _ in range(params.epochs):
             for part in np.split(order.permutation(params.envs), params.minibatches):
                 envs = torch.from_numpy(part)
-                logits, values, _ = self.policy.unroll(rollout.inputs.of(envs), tuple(t[envs] for t in rollout.past))
+                logits, values, _ = self.policy.unroll(rollout.inputs.of(envs), past_of(rollout.past, envs))
                 loss = ppo_loss(
                     logits, values, *(tensor[:, envs] for tensor in batch),
                     clip=params.clip, entropy_weight=params.entropy, value_weight=params.value_weight,
@@ -235,6 +219,11 @@ class PPO:
                     self.policy.flat_gradient.mul_(params.max_gradient / norm)
                 self.optimizer.step(rate)
                 losses.append(loss)
+        if not self.policy.is_flat:
+            raise Diverged(
+                f"update {self.updates} moved a parameter or its gradient out of the vectors that are trained; a policy "
+                "must not replace parameters or set gradients to None after flatten()"
+            )
         self.updates += 1
         used = time.process_time() - processor
         self.processor_s += used
@@ -267,13 +256,14 @@ class PPO:
     def state(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
         return {
-            "weights": self.policy.flat,
+            "policy": self.policy.state_dict(),
+            "buffers": dict(self.policy.named_buffers()),
             "mean": self.optimizer.mean,
             "square": self.optimizer.square,
             "optimizer_steps": self.optimizer.steps,
             "updates": self.updates,
             "processor_s": self.processor_s,
-            "past": list(self.past),
+            "past": self.past,
             "codes": torch.from_numpy(self.senses.codes),
             "starts": torch.from_numpy(self.senses.starts),
             "worlds": {name: torch.from_numpy(getattr(self.worlds, name)) for name in SNAPSHOT},
@@ -281,12 +271,13 @@ class PPO:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.policy.flat.copy_(state["weights"])
-        self.optimizer.mean.copy_(state["mean"])
-        self.optimizer.square.copy_(state["square"])
-        self.optimizer.steps, self.updates = state["optimizer_steps"], state["updates"]
+        self.policy.load_state_dict(state["policy"])
+        for name, buffer in self.policy.named_buffers():  # also those that state_dict leaves out
+            buffer.copy_(state["buffers"][name])
+        self.optimizer.restore(state["mean"], state["square"], state["optimizer_steps"])
+        self.updates = state["updates"]
         self.processor_s = state["processor_s"]
-        self.past = tuple(state["past"])
+        self.past = state["past"]
         self.senses.codes[:] = state["codes"].numpy()
         self.senses.starts[:] = state["starts"].numpy()
         for name, values in state["worlds"].items():

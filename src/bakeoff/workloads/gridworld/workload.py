@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
@@ -27,8 +27,11 @@ class GridworldWorkload:
     """The interface to the rest of bakeoff; see `spec/workload.py`."""
 
     kind: ClassVar[str] = "gridworld"
-    revision: ClassVar[str] = "1"
+    revision: ClassVar[str] = "2"
     Params: ClassVar[type[BaseModel]] = GridworldParams
+    directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = dict.fromkeys(
+        ("policy_loss", "value_loss", "processor_s"), "minimize",
+    )  # fmt: skip
     analysis: ClassVar[Mapping[str, Any]] = {
         "metric": "heldout_hearts",
         "summary": {"type": "final", "last": 1},
@@ -102,38 +105,45 @@ class GridworldWorkload:
 
 
 def _train(params: GridworldParams, ctx: RunContext, held_out: HeldOut | None, metrics: dict[str, Scalar]) -> Outcome:
-    from bakeoff.workloads.gridworld.outputs import MODEL, Outputs, make_policy, save_policy
-    from bakeoff.workloads.gridworld.ppo import PPO, Diverged
+    """Train a policy, from its last checkpoint on, and leave the files of `outputs`."""
+    from bakeoff.workloads.gridworld.outputs import make_policy, save_policy
+    from bakeoff.workloads.gridworld.ppo import PPO, seed_torch
+    from bakeoff.workloads.training.files import METRICS, MODEL, Checkpoint
+    from bakeoff.workloads.training.flat import Diverged
 
+    seed_torch(ctx.rng("weights", own=not params.shared_start))
     policy = make_policy(params.policy, params.width)
     policy.initialise(lambda name: ctx.rng(name, own=not params.shared_start))
     metrics |= {"parameters": policy.size, "flops_per_step": policy.flops}
     ppo = PPO(params, policy, ctx.rng, lambda name: ctx.rng(name, own=params.own_sampling))
-    outputs = Outputs(ctx.directory, ctx.checkpoint, ppo)
+    checkpoint = Checkpoint(ctx.directory, ctx.checkpoint)
+    if checkpoint.state:
+        ppo.restore(checkpoint.state["ppo"])
+    checkpoint.open({METRICS: checkpoint.state.get("length", 0)})
     while ppo.updates < params.updates:
         try:
             row = ppo.update()
         except Diverged as error:
-            outputs.close(finished=True)
+            checkpoint.close(finished=True)
             return Outcome(metrics, "failed", str(error))
         if held_out is not None and (ppo.updates % params.eval_every == 0 or ppo.updates == params.updates):
             row |= held_out.metrics(held_out.evaluate(policy))
-        outputs.add(row)
-        if ppo.updates % params.save_every == 0:
-            outputs.save()
-        if ctx.cancelled:
-            outputs.save()
-            outputs.close(finished=False)
+        checkpoint.add(row)
+        stopped = ctx.cancelled
+        if stopped or ppo.updates % params.save_every == 0:
+            checkpoint.save({"ppo": ppo.state(), "length": checkpoint.sync()[METRICS]})
+        if stopped:
+            checkpoint.close(finished=False)
             return Outcome(metrics, "failed", f"stopped after {ppo.steps:,} steps")
     save_policy(ctx.directory / MODEL, params, policy)
     if held_out is not None:
         _leave_evaluation(params, ctx, held_out, held_out.evaluate(policy))
-    outputs.close(finished=True)
+    checkpoint.close(finished=True)
     return Outcome(metrics | {"processor_s": ppo.processor_s})
 
 
 def _leave_evaluation(params: GridworldParams, ctx: RunContext, held_out: HeldOut, evaluation: Evaluation) -> None:
-    from bakeoff.workloads.gridworld.outputs import HELD_OUT
+    from bakeoff.workloads.gridworld.episode import HELD_OUT
 
     content = held_out.as_json(evaluation, policy=params.policy, arm=ctx.arm, seed=ctx.seed)
     (ctx.directory / HELD_OUT).write_text(json.dumps(content) + "\n")
