@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bakeoff.records import layout
-from bakeoff.records.database import URL_VARIABLE
 from bakeoff.records.edition import Edition
+from bakeoff.records.store import URL_VARIABLE
 from bakeoff.spec.plan import Plan
-from toy import SETTINGS, Begin, make_plan
+from support.editions import SETTINGS, Begin, make_plan
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.apt)])

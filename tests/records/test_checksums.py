@@ -14,8 +14,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.run import Attempt
 from bakeoff.records.series import Series, TrajectoryWriter, read_block, read_trajectory
 from bakeoff.spec.workload import Step
-from factories import make_edition
-from toy import Begin, make_plan
+from support.editions import Begin, make_edition, make_plan
 
 
 def change(edition: Edition, sql: str, *values: Any) -> None:

@@ -18,10 +18,11 @@ import pytest
 from bakeoff.errors import StorageError, UsageError
 from bakeoff.records import layout
 from bakeoff.records.claims import arms_by_kind, list_claims, list_nodes
-from bakeoff.records.database import VERSION, connect
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import Lease
-from toy import SETTINGS, Begin, make_plan
+from bakeoff.records.schema import VERSION
+from bakeoff.records.store import connect
+from support.editions import SETTINGS, Begin, make_plan
 
 
 def as_nobody(function: Callable[[], object]) -> str:
@@ -233,7 +234,7 @@ def test_on_a_network_file_system_the_database_has_a_rollback_journal(
 ) -> None:
     """The memory that WAL needs is not shared between machines; a file that was moved there changes its mode too."""
     connect(str(tmp_path / "a.db")).close()
-    monkeypatch.setattr("bakeoff.records.database.on_network", lambda path: True)
+    monkeypatch.setattr("bakeoff.records.store.on_network", lambda path: True)
     for name in ("a.db", "b.db"):
         database = connect(str(tmp_path / name))
         assert database.value("PRAGMA journal_mode") == "delete"

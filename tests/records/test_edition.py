@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bakeoff.errors import LeaseHeld, StorageError, UsageError
+from bakeoff.records.damage import find_damage
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import (
     FAILED,
@@ -31,7 +32,7 @@ from bakeoff.records.run import (
 )
 from bakeoff.records.series import Series, read_block
 from bakeoff.results.frame import FIXED, read_table
-from toy import SETTINGS, Begin, make_plan
+from support.editions import SETTINGS, Begin, make_plan
 
 
 def result(edition: Edition, position: int, status: str = "succeeded", attempt: int = 1, **more: Any) -> Attempt:
@@ -70,6 +71,23 @@ def test_cells_keep_parameters_and_the_columns_of_the_table(begin: Begin) -> Non
     assert (second.arm, second.base, second.ablation, second.flags) == ("lr=1+dry", "lr=1", "dry", ["-d"])
     assert first.params["net"] == {"depth": 2} and first.params["function"] == "m:f"
     assert set(first.columns) == {"net.depth", "nan", "lr"}
+
+
+def test_runs_may_have_no_seed(begin: Begin, store: str) -> None:
+    plan = make_plan()
+    if store == "postgres":  # such a database may be older than this
+        with begin(plan).database.transaction() as transaction:
+            transaction.run("DELETE FROM runs")
+            transaction.run("ALTER TABLE runs ALTER COLUMN seed SET NOT NULL")
+    edition = begin(plan, runs=False)
+    edition.add_cells(plan.cells, SETTINGS)
+    runs = [run._replace(seed=None) if run.position % 2 else run for run in plan]
+    assert edition.add_runs(runs) == 6
+    edition.finish([Attempt.of(run, status="succeeded", metrics={"score": 1.0}) for run in runs], session=0)
+    assert [run.seed for run in edition.runs()] == [0, None, 1, None, 2, None]
+    assert {run.status for run in edition.runs()} == {"succeeded"}
+    assert read_table(edition).frame["seed"].to_list() == [0, None, 1, None, 2, None]
+    assert find_damage(edition.paths) is None
 
 
 def test_adding_the_same_runs_again_changes_nothing(begin: Begin) -> None:

@@ -27,11 +27,12 @@ from bakeoff.records.layout import (
     is_held,
     new_edition,
     point_latest,
+    shadowed,
 )
 from bakeoff.records.lookup import find_run
 from bakeoff.records.rundir import read_meta, set_aside, write_meta
 from bakeoff.spec import registry
-from factories import START, make_edition
+from support.editions import START, make_edition
 
 
 def test_the_root_is_a_variable_or_a_directory_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +66,18 @@ def test_editions_of_one_second_get_numbers_and_stay_in_order(tmp_path: Path) ->
     later = new_edition(tmp_path / "toy", now=START + 1)
     later.lease.touch()
     assert [paths.name for paths in editions(tmp_path / "toy")] == [*names, "20260101-000001"]
+
+
+def test_a_stamp_never_goes_back(tmp_path: Path) -> None:
+    """Nor does a name that is no stamp, or the gap of an edition that was deleted, put the newest edition elsewhere."""
+    for name in ("20260101-000010", "20260101-000010-4", "renamed", "zzz"):
+        (tmp_path / "toy" / name).mkdir(parents=True)
+        EditionPaths(tmp_path / "toy" / name).lease.touch()
+    made = new_edition(tmp_path / "toy", now=START)
+    made.lease.touch()
+    assert made.name == "20260101-000010-5" and editions(tmp_path / "toy")[-1].name == made.name
+    assert new_edition(tmp_path / "toy", now=START, after="20270101-000000").name == "20270101-000000-2"
+    assert new_edition(tmp_path / "toy", now=START, after="../../evil").name == "20270101-000000-3"
 
 
 def test_editions_that_are_begun_at_once_never_share_a_directory(tmp_path: Path) -> None:
@@ -218,6 +231,10 @@ def test_an_edition_is_found_by_every_kind_of_name(root: Path, name: str, editio
 def test_a_directory_of_the_same_name_does_not_hide_an_experiment(root: Path) -> None:
     Path("sorting").mkdir()
     assert find_edition("sorting", root).name == SECOND
+    assert "write ./sorting for the directory here" in (shadowed("sorting", root) or "")
+    assert shadowed("search", root) is None and shadowed("./sorting", root) is None
+    with pytest.raises(UsageError, match="is not an experiment of bakeoff"):
+        find_edition("./sorting", root)
 
 
 @pytest.mark.parametrize(

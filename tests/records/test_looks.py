@@ -11,8 +11,7 @@ import pytest
 from bakeoff.errors import Damaged
 from bakeoff.records.damage import find_damage
 from bakeoff.records.looks import Look, read_growths, read_looks, record_look
-from factories import make_edition
-from toy import Begin, make_plan
+from support.editions import Begin, make_edition, make_plan
 
 LOOK = Look(100.0, "compare", "verdict", 6, 6, "digest", {"large on score": "better"})
 
@@ -66,9 +65,7 @@ def test_a_database_that_another_program_locks_counts_nothing_and_does_not_fail(
     monkeypatch.delenv("BAKEOFF_DATABASE_URL", raising=False)
     edition = make_edition(tmp_path, files=False)
     connect = sqlite3.connect
-    monkeypatch.setattr(
-        "bakeoff.records.database.sqlite3.connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.1})
-    )
+    monkeypatch.setattr("bakeoff.records.store.sqlite3.connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.1}))
     other = connect(edition.paths.database, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:

@@ -2,12 +2,13 @@
 
 | module | what it does |
 |---|---|
-| `edition` | one edition in the database: writing and reading |
-| `run` | `RunRecord`, `CellRecord`, `Attempt`; metrics as text; counts, failures and plain means |
+| `edition` | what an edition means: writing and reading its rows as records |
+| `run` | `RunRecord`, the one declaration of a run's columns, `CellRecord`, `Attempt`; counts, failures and plain means |
 | `claims` | attempts that other machines have, and the nodes that ran attempts |
 | `looks` | who has seen results, and when: verdicts that were shown, growths of the plan |
 | `lookup` | a run and its output by name; deleting an edition |
-| `database` | the tables; SQLite and PostgreSQL behind one interface |
+| `schema` | the tables |
+| `store` | how statements reach SQLite and PostgreSQL safely: connections, transactions, reconnection, locks |
 | `layout` | where things lie on disk, editions by name, the lease, atomic writes |
 | `files` | opening and writing files of an edition without following a link; which file systems are shared |
 | `damage` | checksums of rows and blocks, and what a damaged edition is called |
@@ -15,7 +16,9 @@
 | `logs` | the curve of a run, from its `metrics.jsonl` and from the logs of other trainers |
 | `series` | per-step numbers and trajectories, compressed |
 | `secrets` | finding and replacing secrets in what is recorded |
+| `packages`, `conditions` | what runs ran with, and where that differs between runs that are judged together |
 | `provenance`, `diff` | where results came from, and what differs between two editions |
+| `codefiles` | digests of code and configuration that git does not know, and of the code that a machine runs |
 | `script` | `bakeoff.log` and `bakeoff.finish` in a user's own script |
 
 This is the only package that knows SQL.

@@ -1,7 +1,7 @@
 """Claims on attempts that were handed to other machines, and the nodes that took them.
 
 A claim is durable before its attempt is handed out, and `Edition.finish` deletes it in the transaction that records the
-attempt. So whatever dies at whatever moment, an attempt has a claim or a record, and never two records.
+attempt; `drop` deletes one that is returned. Its states in between are in engine/pilots/held.py. So whatever dies at whatever moment, an attempt has a claim or a record, and never two records.
 
     claims = Claims(edition, "slurm", session=3)
     claims.add([Claim(token, position, attempt=1, session=3, pilot="3-0", executor="slurm")])
@@ -12,13 +12,44 @@ Only the lease's holder writes here, as everywhere in an edition.
 
 from __future__ import annotations
 
+import hashlib
+import platform
+import re
+import secrets
 import time
 from collections.abc import Sequence
 
 import msgspec
 
+from bakeoff.errors import Damaged
 from bakeoff.records.edition import Edition
+from bakeoff.records.packages import installed_packages
 from bakeoff.records.run import Attempt
+
+_TOKEN = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})\.[0-9a-f]{16}", re.ASCII)
+_PILOT = re.compile(r"\d{1,18}-\d{1,18}", re.ASCII)
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def new_token(session: int, position: int, attempt: int) -> str:
+    """Name a new claim. Directories on their way home carry this name, so nothing else is accepted as one."""
+    return f"{session}.{position}.{attempt}.{secrets.token_hex(8)}"
+
+
+def is_token(text: object) -> bool:
+    """Whether `new_token` could have made it. An edition, a spool or a node may name anything."""
+    return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
+
+
+def pilot_name(session: int, number: int) -> str:
+    """Name a session's pilot. Its directory in the spool has this name."""
+    return f"{session}-{number}"
+
+
+def is_pilot_name(text: object) -> bool:
+    """Whether `pilot_name` could have made it."""
+    return isinstance(text, str) and _PILOT.fullmatch(text) is not None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -49,6 +80,13 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """How often it was lost with attempts on it."""
     late: int = 0
     """Reports that came after their claim was over, and were dropped."""
+    packages: dict[str, str] = {}
+    """Versions that it had, by name (`records.packages`); empty where they are not known."""
+
+    @property
+    def environment(self) -> str | None:
+        """Digest of its packages."""
+        return hashlib.sha256(_encode(self.packages)).hexdigest()[:16] if self.packages else None
 
 
 class Claims:
@@ -73,7 +111,7 @@ class Claims:
             )
 
     def drop(self, over: Sequence[Claim | Attempt]) -> None:
-        """Claims of attempts that came back without having begun, or are given up."""
+        """Delete claims that were returned (their attempts had not begun), or that nobody adopts."""
         if over:
             with self._edition.database.transaction() as transaction:
                 transaction.many(
@@ -89,35 +127,72 @@ class Claims:
         """Record nodes, or what is new about them."""
         number = self._edition.edition_id
         with self._edition.database.transaction() as transaction:
+            for digest, node in {node.environment: node for node in nodes if node.packages}.items():
+                transaction.run(
+                    "INSERT INTO environments (edition_id, digest, packages) VALUES (?, ?, ?) "
+                    "ON CONFLICT (edition_id, digest) DO NOTHING",
+                    (number, digest, _encode(node.packages).decode()),
+                )
             for n in nodes:
                 transaction.run(
-                    "INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (edition_id, node) DO UPDATE SET "
+                    "INSERT INTO nodes (edition_id, node, session, executor, host, kind, code, seen_at, lost, late, "
+                    "environment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (edition_id, node) DO UPDATE SET "
                     "seen_at = excluded.seen_at, lost = excluded.lost, late = excluded.late",
-                    (number, n.node, n.session, n.executor, n.host, n.kind, n.code, n.seen_at, n.lost, n.late),
-                )
+                    (
+                        number, n.node, n.session, n.executor, n.host, n.kind, n.code, n.seen_at, n.lost, n.late,
+                        n.environment,
+                    ),
+                )  # fmt: skip
+
+    def see_this_machine(self, kind: str) -> None:
+        """Record this machine, whose hardware is of this `kind`, as the node of all attempts that name none."""
+        code = (self._edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
+        node = NodeRecord(
+            f"local-{self.session}", self.session, self.executor, platform.node(), kind, code[:16], time.time(),
+            packages=installed_packages(),
+        )  # fmt: skip
+        self.see([node])
+        self._edition.node = node.node
 
 
 def list_claims(edition: Edition) -> list[Claim]:
-    """Every claim of the edition in plan order; none in a database that is older than claims."""
+    """Every claim of the edition in plan order; none in a database that is older than claims.
+
+    Tokens and pilots become names of files, and an edition may come from anybody: raises Damaged for what we never write.
+    """
     if edition.database.version < 5:
         return []
     rows = edition.database.rows(
         "SELECT token, position, attempt, session, pilot, executor FROM claims WHERE edition_id = ? ORDER BY position",
         (edition.edition_id,),
     )
-    return [Claim(*row) for row in rows]
+    claims = [Claim(*row) for row in rows]
+    for claim in claims:
+        token = _TOKEN.fullmatch(claim.token) if isinstance(claim.token, str) else None
+        if token is None or (int(token[2]), int(token[3])) != (claim.position, claim.attempt):
+            raise Damaged(edition.paths.directory, f"{claim.token!r} cannot be the token of a claim")
+        if not is_pilot_name(claim.pilot):
+            raise Damaged(edition.paths.directory, f"{claim.pilot!r} cannot be the name of a pilot")
+    return claims
 
 
 def list_nodes(edition: Edition) -> list[NodeRecord]:
     """Where attempts ran, oldest first."""
     if edition.database.version < 5:
         return []
+    environments: dict[str, dict[str, str]] = {}
+    recorded = edition.database.version >= 6
+    if recorded:
+        for digest, text in edition.database.rows(
+            "SELECT digest, packages FROM environments WHERE edition_id = ?", (edition.edition_id,)
+        ):
+            environments[digest] = _decode(text)
     rows = edition.database.rows(
-        "SELECT node, session, executor, host, kind, code, seen_at, lost, late FROM nodes WHERE edition_id = ? "
-        "ORDER BY session, node",
+        f"SELECT node, session, executor, host, kind, code, seen_at, lost, late, {'environment' if recorded else 'NULL'} "
+        "FROM nodes WHERE edition_id = ? ORDER BY session, node",
         (edition.edition_id,),
     )
-    return [NodeRecord(*row) for row in rows]
+    return [msgspec.structs.replace(NodeRecord(*row[:-1]), packages=environments.get(row[-1], {})) for row in rows]
 
 
 def arms_by_kind(edition: Edition) -> dict[str, dict[str, int]]:
@@ -136,8 +211,3 @@ def arms_by_kind(edition: Edition) -> dict[str, dict[str, int]]:
     for kind, arm, number in rows:
         kinds.setdefault(kind, {})[arm] = int(number)
     return kinds
-
-
-def local_node(session: int, host: str, kind: str, code: str) -> NodeRecord:
-    """The record of the machine that runs a local session's attempts."""
-    return NodeRecord(f"local-{session}", session, "local", host, kind, code, time.time())

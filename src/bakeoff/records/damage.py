@@ -11,20 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import asdict
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import msgspec
-from msgspec import Meta
 
 from bakeoff.errors import BakeoffError, Damaged
+from bakeoff.records.claims import NodeRecord, list_nodes
+from bakeoff.records.codefiles import CodeFiles
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.looks import Growth, Look, read_growths, read_looks
-from bakeoff.records.run import CellRecord, RunRecord, TrajectoryIndex
+from bakeoff.records.run import CellRecord, RunRecord, Time, TrajectoryIndex
 from bakeoff.records.series import read_block, read_trajectory
-
-_Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]
-"""Seconds since the epoch, until the end of the year 9999: what the calendar can show."""
 
 
 class _Git(TypedDict, total=False):
@@ -44,12 +42,13 @@ class _Provenance(TypedDict, total=False):
     cwd: str
     base: str
     experiment: str | None
+    files: CodeFiles
 
 
 class _Session(TypedDict):
     session: int
-    started_at: _Time
-    seen_at: _Time
+    started_at: Time
+    seen_at: Time
     ended: str | None
     planned: int
     provenance: _Provenance
@@ -59,8 +58,8 @@ class _Attempt(TypedDict):
     attempt: int
     session: int
     status: str
-    started_at: _Time | None
-    ended_at: _Time | None
+    started_at: Time | None
+    ended_at: Time | None
     exit_code: int | None
     error: str | None
     node: NotRequired[str | None]
@@ -73,7 +72,7 @@ class _Facts(TypedDict):
     workload: str
     dialect: str
     spec: dict[str, Any]
-    created_at: _Time
+    created_at: Time
     complete: bool
 
 
@@ -130,10 +129,6 @@ def _check_facts(edition: Edition) -> None:
         raise ValueError(f"{', '.join(sorted(missing))} is missing in it")
 
 
-def _check_sessions(edition: Edition) -> None:
-    msgspec.convert(edition.sessions(), list[_Session])
-
-
 def _check_cells(edition: Edition) -> None:
     from bakeoff.spec import registry
 
@@ -149,7 +144,6 @@ def _check_runs(edition: Edition) -> None:
     seen: set[str] = set()
     for run in edition.runs():
         msgspec.convert(msgspec.structs.asdict(run), RunRecord)
-        msgspec.convert((run.started_at, run.ended_at), tuple[_Time | None, _Time | None])
         if run.run_id in seen:
             raise ValueError(f"{run.run_id!r} stands twice")
         seen.add(run.run_id)
@@ -179,12 +173,15 @@ def _check_looks(edition: Edition) -> None:
     msgspec.convert([asdict(growth) for growth in read_growths(edition)], list[Growth])
 
 
-_CHECKS: dict[str, Callable[[Edition], None]] = {
+_CHECKS: dict[str, Callable[[Edition], object]] = {
     "the experiment": _check_facts,
-    "a session": _check_sessions,
+    "a session": lambda edition: msgspec.convert(edition.sessions(), list[_Session]),
     "a cell": _check_cells,
     "a run": _check_runs,
     "a series": _check_series,
     "a trajectory": _check_trajectories,
     "a look": _check_looks,
+    "a node": lambda edition: [
+        msgspec.convert(msgspec.structs.asdict(node), NodeRecord) for node in list_nodes(edition)
+    ],
 }

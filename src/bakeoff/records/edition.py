@@ -16,18 +16,17 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError
-from bakeoff.records.database import LOCK, URL_VARIABLE, Database, Row, connect
+from bakeoff.errors import Damaged, LeaseHeld, UsageError
 from bakeoff.records.files import refuse_links
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import (
     OPEN,
+    RUN_COLUMNS,
     Attempt,
     CellRecord,
     RunRecord,
@@ -37,44 +36,23 @@ from bakeoff.records.run import (
     encode_metrics,
     storable,
 )  # fmt: skip
+from bakeoff.records.schema import allow_missing_seeds
 from bakeoff.records.secrets import hide, hide_json, hide_tree
+from bakeoff.records.store import URL_VARIABLE, Database, Row, connect
 
 if TYPE_CHECKING:  # readers of results need no pydantic models, which take longer to import than a table to read
     from bakeoff.spec.experiment import Experiment
     from bakeoff.spec.plan import Cell, Plan, Run
 
-_RUNS = (
-    "SELECT position, run_id, cell, seed, rollout, status, attempts, started_at, ended_at, exit_code, error, command, "
-    "metrics, {crc} FROM runs WHERE edition_id = ?"
-)
-"""The columns of a `RunRecord` in the order of its fields, without arm and task, which the cell knows; the checksum."""
+_RUNS = f"SELECT {', '.join(RUN_COLUMNS)}, {{crc}} FROM runs WHERE edition_id = ?"
+_OUTCOME = list(RUN_COLUMNS)[list(RUN_COLUMNS).index("status") :]
+"""The columns of a run that its last attempt fills in."""
 _CELLS = "SELECT cell, arm, task, base, ablation, flags, task_digest, params, columns FROM cells WHERE edition_id = ?"
 _pack = msgspec.msgpack.Encoder().encode
 OPENED: deque[EditionPaths] = deque(maxlen=100)
 """Editions that this process opened last: where to look for damage when a verb fails (`records.damage`)."""
 _UNCLAIM = "DELETE FROM claims WHERE edition_id = ? AND position = ? AND token = ?"
 _NOTHING_RUNS = "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'"
-
-
-@contextmanager
-def beginning(experiment: str) -> Iterator[str | None]:
-    """While this is open, no other scheduler that uses the same PostgreSQL database is in it for the same experiment.
-
-    Yields the experiment's newest edition in the database; None when it has none, or when PostgreSQL is not used.
-    """
-    url = os.environ.get(URL_VARIABLE)
-    if not url:
-        yield None
-        return
-    with closing(connect(url)) as database:
-        key = (LOCK + 1, experiment)  # editions have LOCK itself
-        database.value("SELECT pg_advisory_lock(?, hashtext(?))", key)
-        try:
-            yield database.value(
-                "SELECT edition FROM editions WHERE experiment = ? ORDER BY edition_id DESC LIMIT 1", (experiment,)
-            )
-        finally:
-            database.value("SELECT pg_advisory_unlock(?, hashtext(?))", key)
 
 
 @dataclass(eq=False)
@@ -84,8 +62,6 @@ class Edition:
     database: Database
     edition_id: int
     paths: EditionPaths
-    _backend: int | None = None
-    """The server's process that holds our lock."""
     node: str | None = None
     """What runs attempts that name no node: the record of this machine (records/claims.py)."""
     _session: int | None = None
@@ -104,6 +80,7 @@ class Edition:
         """
         database = connect(place or os.environ.get(URL_VARIABLE) or str(paths.database))
         experiment = plan.experiment
+        allow_missing_seeds(database)
         with database.transaction() as transaction:
             transaction.run(
                 "INSERT INTO editions (experiment, edition, workload, dialect, spec, created_at) VALUES (?, ?, ?, ?, ?, ?)",
@@ -138,49 +115,19 @@ class Edition:
             raise UsageError(f"{paths.directory}: no results were ever recorded here")
         return cls(database, number, paths)
 
-    def lock(self) -> None:
-        """In PostgreSQL the lease also holds across machines: a session-level advisory lock.
+    def lock(self, patience: float = 0.0) -> None:
+        """Take the lease across machines too, where the database is PostgreSQL.
 
-        Raises LeaseHeld when another scheduler has it.
+        Raises LeaseHeld when another scheduler still has it after `patience` seconds.
         """
-        if self.database.engine == "postgres":
-            if not self.database.value(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (self.edition_id,)):
-                raise LeaseHeld(
-                    f"{self.paths.experiment}/{self.paths.name} is being run from another machine or another root. "
-                    "Wait for it (--wait does), stop it, or start a new edition with --fresh"
-                )
-            self._backend = self.database.value("SELECT pg_backend_pid()")
-            self.database.reopened = self._lock_again
+        self.database.lock(self.edition_id, f"{self.paths.experiment}/{self.paths.name}", self._is_ours, patience)
 
-    def _lock_again(self) -> None:
-        """The connection was lost, and its lock with it: take it again, unless another scheduler has worked meanwhile.
-
-        The server may not have noticed yet that the old connection is gone, and keep its lock: then it is ended there.
-        """
-        name = f"{self.paths.experiment}/{self.paths.name}"
-        while not self.database.value(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (self.edition_id,)):
-            holder = self.database.value(
-                f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objid = ? AND granted "
-                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-                (self.edition_id,),
-            )
-            if holder not in (None, self._backend):
-                raise LeaseHeld(f"{name} was taken over by another scheduler while the database was out of reach")
-            self.database.value("SELECT pg_terminate_backend(?)", (self._backend,))
-            time.sleep(0.05)
+    def _is_ours(self) -> bool:
+        """Whether no other scheduler has begun a session since this one did."""
         newest = self.database.value("SELECT MAX(session) FROM sessions WHERE edition_id = ?", (self.edition_id,))
-        if self._session is not None and newest != self._session:
-            raise LeaseHeld(f"{name} was run by another scheduler while the database was out of reach")
-        self._backend = self.database.value("SELECT pg_backend_pid()")
+        return self._session in (None, newest)
 
     def close(self) -> None:
-        if self.database.reopened is not None:  # a server notices a closed connection only after a moment
-            self.database.reopened = None
-            try:
-                if not self.database.lost:  # otherwise the lock is lost as well
-                    self.database.value(f"SELECT pg_advisory_unlock({LOCK}, ?)", (self.edition_id,))
-            except StorageError:
-                pass
         self.database.close()
 
     # -- writing the plan
@@ -242,6 +189,8 @@ class Edition:
             if run.run_id not in known and not known.add(run.run_id)  # type: ignore[func-returns-value]
         )
         rows = ((self.edition_id, position + offset, *row) for offset, row in enumerate(fresh))
+        counts = self.counts()
+        waiting = counts.get("planned", 0) + counts.get("running", 0)
         with self.database.transaction() as transaction:
             transaction.many(
                 "INSERT INTO runs (edition_id, position, run_id, cell, seed, rollout) VALUES (?, ?, ?, ?, ?, ?)", rows
@@ -251,7 +200,8 @@ class Edition:
                 transaction.run("UPDATE editions SET complete = 0 WHERE edition_id = ?", (self.edition_id,))
                 if position:
                     transaction.run(
-                        "INSERT INTO growths VALUES (?, ?, ?, ?)", (self.edition_id, time.time(), position, after)
+                        "INSERT INTO growths (edition_id, at, planned_before, planned_after, open) VALUES (?, ?, ?, ?, ?)",
+                        (self.edition_id, time.time(), position, after, waiting),
                     )
         return after - position
 
@@ -362,8 +312,7 @@ class Edition:
             for table in ("series", "trajectories"):
                 transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", retried)
             transaction.many(
-                "UPDATE runs SET status = ?, attempts = ?, started_at = ?, ended_at = ?, exit_code = ?, error = ?, "
-                "command = ?, metrics = ?, crc = ? WHERE edition_id = ? AND position = ?",
+                f"UPDATE runs SET {' = ?, '.join(_OUTCOME)} = ?, crc = ? WHERE edition_id = ? AND position = ?",
                 [_outcome_row(edition, a) for a in final],
             )
             transaction.many(
@@ -404,6 +353,11 @@ class Edition:
         names = ("session", "started_at", "seen_at", "ended", "planned", "provenance")
         rows = self._named(names, "sessions", "ORDER BY session")
         return [{**row, "provenance": json.loads(row["provenance"])} for row in rows]
+
+    def order_seed(self) -> int | None:
+        """The seed that draws the order of arms in each block, as the newest session recorded it; None when imported."""
+        seeds = (session["provenance"].get("order_seed") for session in reversed(self.sessions()))
+        return next((int(seed) for seed in seeds if seed is not None), None)
 
     def last_productive_session(self) -> int | None:
         """The newest session that recorded anything; None when there is none, or the results were imported."""
@@ -447,12 +401,16 @@ class Edition:
         if cells is not None:  # an empty list matches nothing; numbers are no text that could carry SQL
             conditions.append(f"cell IN ({', '.join(str(int(cell)) for cell in cells) or 'NULL'})")
         most = "" if limit is None else f" LIMIT {int(limit)}"
-        select = _RUNS.format(crc="crc" if self.database.version > 2 else "NULL")
+        select, mine = _RUNS.format(crc="crc" if self.database.version > 2 else "NULL"), (self.edition_id,)
         for row in self.database.rows(
             f"{select} AND {' AND '.join(conditions)} ORDER BY position{most}", (self.edition_id, after, *statuses)
         ):
             run_id, cell, facts, crc = row[1], row[2], row[3:-1], row[-1]
-            names = self._names.get(cell) or self._names_of(cell, run_id)
+            if cell not in self._names:  # the plan may have grown since cells were read last
+                self._names = {number: (arm, task) for number, arm, task, *_ in self.database.rows(_CELLS, mine)}
+                if cell not in self._names:
+                    raise Damaged(self.paths.directory, f"run {run_id!r} belongs to cell {cell}, and there is none")
+            names = self._names[cell]
             # What was recorded must be what is read: a flipped bit in a metric would be a wrong verdict.
             if crc is not None and crc != _crc(run_id, names, facts):
                 raise Damaged(self.paths.directory, f"the record of run {run_id!r} does not match its checksum")
@@ -463,14 +421,6 @@ class Edition:
                     self.paths.directory, f"the metrics of run {run_id!r} are not a table: {error}"
                 ) from error
             yield RunRecord(*row[:3], *names, *facts[:-1], metrics)  # type: ignore[call-arg]
-
-    def _names_of(self, cell: int, run_id: str) -> tuple[str, str]:
-        """Arm and task of a cell that was not there when cells were read last: the plan may have grown meanwhile."""
-        for number, arm, task, *_ in self.database.rows(_CELLS, (self.edition_id,)):
-            self._names[number] = arm, task
-        if cell not in self._names:
-            raise Damaged(self.paths.directory, f"run {run_id!r} belongs to cell {cell}, and there is none")
-        return self._names[cell]
 
     def run(self, position: int) -> RunRecord:
         """One run. Raises UsageError when the plan has no such position."""
@@ -620,7 +570,7 @@ class Edition:
 
 
 def _crc(run_id: str, names: tuple[str, str], facts: Row) -> int:
-    """The checksum of a run: of its id, its arm and task, and the columns of `_RUNS` from seed to metrics.
+    """Return the checksum of a run: of its id, its arm and task, and its columns from seed to metrics.
 
     Arm and task stand for the cell, whose number changes when the plan grows. MessagePack has one encoding for each
     value and is quick: a hundred thousand runs take a tenth of a second.
@@ -634,7 +584,7 @@ def _hidden(text: str | None) -> str | None:
 
 
 def _outcome_row(edition: int, a: Attempt) -> Row:
-    """What `finish` writes into a run's row: the outcome as both databases give it back, and its checksum."""
+    """Return what `finish` writes into a run's row: `_OUTCOME` as both databases give it back, and the checksum."""
     # A column of numbers returns 1 as 1.0, and SQLite returns NaN as NULL.
     started, ended = (float(at) if at is not None and math.isfinite(at) else None for at in (a.started_at, a.ended_at))
     texts = _hidden(a.error), _hidden(a.command), encode_metrics(a.metrics)

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from bakeoff.errors import StorageError
+from bakeoff.trees import walk
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a pipe that nobody writes to would wait (fifo(7)); it means nothing for a regular file.
@@ -88,7 +89,7 @@ def refuse_links(directory: Path) -> None:
 
 def remove_links(directory: Path) -> None:
     """Remove every link below a directory that is about to be written to; what they name stays."""
-    for place, folders, names in os.walk(directory):
+    for place, folders, names in walk(directory):
         for name in (*folders, *names):
             path = Path(place, name)
             if path.is_symlink():

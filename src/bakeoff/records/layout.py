@@ -31,6 +31,8 @@ DEFAULT_ROOT = "bakeoff-runs"
 DATABASE = "experiment.db"
 LATEST = "latest"
 LEASE = ".lease"
+STAMP = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?")
+"""The name of an edition: when it was begun, and its number when there are several of one second."""
 SPOOL = ".spool"
 """Messages between a scheduler and its pilots (engine/pilots/spool.py)."""
 BUDGET_FILE, BUDGET_USED_UP = "budget.json", "budget.used-up"
@@ -59,6 +61,8 @@ class EditionPaths:
         """Output of runs that have only just begun."""
         self.runs = self.directory / "runs"
         self.aggregate = self.directory / "aggregate"
+        self.imported = self.directory / "imported.json"
+        """What `bakeoff import` keeps of the source beside the runs, if the edition was imported."""
         self.registration = self.directory / "prereg.json"
         """What `bakeoff prereg` registered before the first result, if it was used."""
 
@@ -99,9 +103,16 @@ def editions(directory: Path) -> list[EditionPaths]:
     if not directory.is_dir():
         return []
     entries = [entry for entry in directory.iterdir() if is_edition(entry) and not entry.is_symlink()]
-    # Names are stamps; padded numbers put the tenth edition of a second (stamp-10) behind the second one (stamp-2).
-    entries.sort(key=lambda entry: re.sub(r"\d+", lambda digits: digits[0].zfill(20), entry.name))
-    return [EditionPaths(entry) for entry in entries]
+    return [EditionPaths(entry) for entry in sorted(entries, key=lambda entry: _age(entry.name))]
+
+
+def _age(name: str) -> tuple[bool, str, int]:
+    """Sort key of editions: by stamp, then by number, so that stamp-10 comes after stamp-2.
+
+    A directory that somebody renamed comes before all stamps: it must not pass for the newest edition for ever.
+    """
+    stamp = STAMP.fullmatch(name)
+    return (False, name, 0) if stamp is None else (True, stamp[1], int(stamp[2] or 1))
 
 
 def experiments(root: Path) -> list[str]:
@@ -114,14 +125,39 @@ def experiments(root: Path) -> list[str]:
 def all_editions(root: Path) -> list[EditionPaths]:
     """Editions of all experiments, newest first."""
     paths = [paths for name in experiments(root) for paths in editions(root / name)]
-    return sorted(paths, key=lambda paths: (paths.name, paths.experiment), reverse=True)
+    return sorted(paths, key=lambda paths: (_age(paths.name), paths.experiment), reverse=True)
+
+
+def editions_named(name: str, root: Path) -> list[EditionPaths]:
+    """Editions of the experiment below `root` that a user's name begins with, oldest first; empty when it is a path.
+
+    This is the rule for names, which every verb follows: a name is an experiment's (`NAME`, `NAME/EDITION`) when there is
+    one, whatever lies in the working directory. A path that could be taken for one is written with a slash in front:
+    `./NAME`, `/data/NAME`.
+    """
+    experiment = name.partition("/")[0]
+    if experiment in ("", ".", ".."):
+        return []
+    return editions(experiment_directory(root, experiment)) or editions(root.absolute() / experiment)
+
+
+def shadowed(name: str, root: Path) -> str | None:
+    """Say which was taken when a name means an experiment and a directory in the working directory, too."""
+    known = editions_named(name, root)
+    place = Path(name)
+    if not known or not place.is_dir() or os.path.samefile(place, known[-1].directory.parent):
+        return None
+    if place.resolve() in {paths.directory.resolve() for paths in known}:
+        return None
+    return f"{name} is an experiment under {root}, and that is what is used; write ./{name} for the directory here"
 
 
 def find_edition(name: str, root: Path) -> EditionPaths:
     """The edition that a user's `name` means.
 
     `latest`, an experiment's name (its newest edition), `experiment/edition`, `experiment/latest`, or the path of an
-    edition, of its database or of an experiment's directory. Raises UsageError with what there is.
+    edition, of its database or of an experiment's directory; `editions_named` has the rule for names that could be both.
+    Raises UsageError with what there is.
     """
     root = root.absolute()
     if name == LATEST:
@@ -130,8 +166,7 @@ def find_edition(name: str, root: Path) -> EditionPaths:
             raise UsageError(f"no experiment has been run under {root}")
         return newest[0]
     experiment, _, edition = name.rstrip("/").partition("/")
-    named = experiment not in ("", ".", "..")
-    known = named and (editions(experiment_directory(root, experiment)) or editions(root / experiment))
+    known = editions_named(name, root)
     if known:
         if edition in ("", LATEST):
             return known[-1]
@@ -139,8 +174,8 @@ def find_edition(name: str, root: Path) -> EditionPaths:
             if paths.name == edition:
                 return paths
         listed = ", ".join(paths.name for paths in known[-5:])
-        raise UsageError(f"{experiment} has no edition {edition!r}; there are {listed}")
-    # A name goes before a directory that happens to be called the same.
+        fix = f"; write ./{name} for the path" if Path(name).exists() else ""
+        raise UsageError(f"{experiment} has no edition {edition!r}; there are {listed}{fix}")
     path = Path(name)
     if path.is_dir() or path.name == DATABASE:
         directory = (path.parent if path.name == DATABASE else path).resolve()
@@ -170,17 +205,27 @@ def find_edition(name: str, root: Path) -> EditionPaths:
 # -- making
 
 
-def new_edition(directory: Path, now: float | None = None) -> EditionPaths:
-    """Make a directory for a new edition. Its stamp is in UTC, and a second one in the same second gets a number."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+def new_edition(directory: Path, now: float | None = None, after: str | None = None) -> EditionPaths:
+    """Make a directory for a new edition of the experiment in `directory`.
+
+    Its stamp is in UTC and later than that of every edition there, and than `after`: when the clock went back, or in
+    the same second, the newest stamp gets the next number. The newest edition is the one that is resumed, so a new
+    one must sort last.
+    """
+    stamp, number = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now)), 1
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for suffix in ("", *(f"-{number}" for number in range(2, 1000))):
+        names = [entry.name for entry in directory.iterdir()] + ([after] if after else [])
+        for found in filter(None, map(STAMP.fullmatch, names)):
+            if (found[1], int(found[2] or 1)) >= (stamp, number):
+                stamp, number = found[1], int(found[2] or 1) + 1
+        for attempt in range(number, number + 1000):
+            place = directory / (stamp if attempt == 1 else f"{stamp}-{attempt}")
             try:
-                (directory / (stamp + suffix)).mkdir()  # fails when it exists: two schedulers never share one
+                place.mkdir()  # fails when it exists: two schedulers never share one
             except FileExistsError:
                 continue
-            return EditionPaths(directory / (stamp + suffix))
+            return EditionPaths(place)
     except OSError as error:
         raise StorageError(f"{directory}: cannot make a directory for results: {error.strerror}") from error
     raise StorageError(f"{directory}: too many editions in one second")

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from bakeoff.records.files import open_inside
 from bakeoff.records.rundir import SERIES, continued_attempts
 from bakeoff.records.series import Series, read_jsonl
+from bakeoff.trees import walk
 
 _MOST_FILES = 1000
 _LONGEST_RECORD = 1 << 26
@@ -81,7 +82,7 @@ def _sources(directory: Path, place: str, log: str | None) -> Iterator[tuple[_Re
     for name in glob.iglob(os.path.join(glob.escape(place), path), root_dir=directory):
         if not (directory / name).is_dir():
             names.add(name)
-        for folder, _, files in os.walk(directory / name):
+        for folder, _, files in walk(directory / name):
             below = os.path.relpath(folder, directory)
             names.update(os.path.join(below, file) for file in files if fnmatch(file, _FORMATS[kind].files))
             if len(names) > _MOST_FILES:

@@ -1,4 +1,4 @@
-"""Who has seen results of an edition, and when: every verdict that was shown, and every growth of the plan.
+"""Who has seen results of an edition, and when: every mean and verdict that was shown, and every growth of the plan.
 
 Readers record their looks themselves, without the lease: a look changes no run. Where nothing can be written (a mailed
 edition on a read-only disk) the verdict is shown all the same, and says that it was not counted.
@@ -10,23 +10,30 @@ import json
 import os
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from bakeoff.errors import Damaged, StorageError, UsageError
-from bakeoff.records.database import connect
 from bakeoff.records.edition import Edition
+from bakeoff.records.run import decode_json
+from bakeoff.records.store import connect
 
 SINCE = 4
 """The version of the database that has these tables."""
-Kind = Literal["too few", "early", "verdict", "sequential"]
-"""`too few` runs to decide anything; `early`, before every planned run had ended; a `verdict` by a test of fixed size;
-or one by a `sequential` test, which may be looked at any number of times."""
+LEAST_RUNS = 3
+"""Of two arms: fewer runs decide nothing, so whoever saw them may add more."""
+ASKED_SINCE = 6
+"""The version of the database whose looks say how each metric was judged."""
+Kind = Literal["too few", "early", "means", "verdict", "sequential"]
+"""`too few` runs to decide anything; `early`, before every planned run had ended; `means` without a verdict, after that;
+a `verdict` by a test of fixed size; or one by a `sequential` test, which may be looked at any number of times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One verdict as it was shown."""
+    """Means, or a verdict, as they were shown."""
 
     at: float
     verb: str
@@ -37,7 +44,9 @@ class Look:
     runs: str
     """Digest of the ids and statuses of the runs that had ended."""
     verdicts: dict[str, str]
-    """What was said, by arm and metric."""
+    """What was said, by arm and metric; empty where only means were shown."""
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By primary metric, what was set about how it is judged; empty in a look of an older version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,45 +56,59 @@ class Growth:
     at: float
     before: int
     after: int
+    open: int | None = None
+    """Runs that had not ended then; None in a database of an older version."""
 
 
 def read_looks(edition: Edition) -> tuple[Look, ...]:
-    """Every look, oldest first."""
+    """Return every look, oldest first."""
     if edition.database.version < SINCE:
         return ()
+    asked = "asked" if edition.database.version >= ASKED_SINCE else "NULL"
     rows = edition.database.rows(
-        "SELECT at, verb, kind, planned, ended, runs, verdicts FROM looks WHERE edition_id = ? ORDER BY at",
+        f"SELECT at, verb, kind, planned, ended, runs, verdicts, {asked} FROM looks WHERE edition_id = ? ORDER BY at",
         (edition.edition_id,),
     )
+    looks = []
     try:
-        return tuple(Look(at, verb, kind, *counts, _words(text)) for at, verb, kind, *counts, text in rows)  # type: ignore[call-arg]
+        for at, verb, kind, planned, ended, runs, *texts in rows:
+            words = msgspec.convert(decode_json(texts[0]), dict[str, str])
+            settings = msgspec.convert(decode_json(texts[1]), dict[str, dict[str, Any]])
+            looks.append(Look(at, verb, kind, planned, ended, runs, words, settings))
     except (ValueError, TypeError) as error:
         raise Damaged(edition.paths.directory, f"a look cannot be read: {error}") from error
-
-
-def _words(text: Any) -> dict[str, str]:
-    words = json.loads(text)
-    if not isinstance(words, dict):
-        raise ValueError("its verdicts are not a table")
-    return {str(name): str(word) for name, word in words.items()}
+    return tuple(looks)
 
 
 def read_growths(edition: Edition) -> tuple[Growth, ...]:
-    """Every growth of the plan, oldest first."""
+    """Return every growth of the plan, oldest first."""
     if edition.database.version < SINCE:
         return ()
+    waiting = "open" if edition.database.version >= ASKED_SINCE else "NULL"
     rows = edition.database.rows(
-        "SELECT at, planned_before, planned_after FROM growths WHERE edition_id = ? ORDER BY at, planned_after",
+        f"SELECT at, planned_before, planned_after, {waiting} FROM growths WHERE edition_id = ? ORDER BY at, planned_after",
         (edition.edition_id,),
     )
     return tuple(Growth(*row) for row in rows)
 
 
+def record_means(edition: Edition, verb: str) -> bool:
+    """Record that means were shown, once for each plan. Returns False where nothing can be written."""
+    by_arm = [
+        sum(number for status, number in counts.items() if status not in ("planned", "running"))
+        for counts in edition.counts_by_arm().values()
+    ]
+    waiting = any(edition.counts().get(status) for status in ("planned", "running"))
+    kind: Kind = "too few" if sorted([0, *by_arm])[-2] < LEAST_RUNS else "early" if waiting else "means"
+    return record_look(edition, Look(time.time(), verb, kind, edition.end_of_plan(), 0, "", {}))
+
+
 def record_look(edition: Edition, look: Look) -> bool:
     """Record it, unless the same verb has shown the same before. Returns False where nothing can be written."""
-    same = "edition_id = ? AND verb = ? AND kind = ? AND planned = ? AND ended = ? AND runs = ? AND verdicts = ?"
-    words = json.dumps(look.verdicts, sort_keys=True)
-    values = (edition.edition_id, look.verb, look.kind, look.planned, look.ended, look.runs, words)
+    columns = ("edition_id", "verb", "kind", "planned", "ended", "runs", "verdicts", "asked")
+    same = " AND ".join(f"{column} = ?" for column in columns)
+    words, asked = (json.dumps(each, sort_keys=True) for each in (look.verdicts, look.asked))
+    values = (edition.edition_id, look.verb, look.kind, look.planned, look.ended, look.runs, words, asked)
     place = edition.database.place
     if edition.database.engine == "sqlite" and not (
         os.access(place, os.W_OK) and os.access(os.path.dirname(place), os.W_OK)
@@ -97,8 +120,7 @@ def record_look(edition: Edition, look: Look) -> bool:
             if database.value(f"SELECT 1 FROM looks WHERE {same}", values) is None:
                 with database.transaction() as transaction:
                     transaction.run(
-                        "INSERT INTO looks (edition_id, verb, kind, planned, ended, runs, verdicts, at) "
-                        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                        f"INSERT INTO looks ({', '.join(columns)}, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         (*values, look.at or time.time()),
                     )
     except (StorageError, UsageError, Damaged):

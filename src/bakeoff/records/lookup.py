@@ -7,13 +7,11 @@ print(find_log(edition, position).path.read_text())
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.errors import BakeoffError, LeaseHeld, UsageError
-from bakeoff.records.database import TABLE_NAMES, URL_VARIABLE, connect
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import (
     DATABASE,
@@ -27,6 +25,9 @@ from bakeoff.records.layout import (
     point_latest,
 )
 from bakeoff.records.rundir import ATTEMPTS, STDERR, STDOUT
+from bakeoff.records.schema import TABLE_NAMES
+from bakeoff.records.store import URL_VARIABLE, connect
+from bakeoff.trees import remove_tree
 
 
 def find_run(name: str, root: Path) -> tuple[Edition, int]:
@@ -137,10 +138,10 @@ def remove(paths: EditionPaths) -> None:
                     )
         for entry in paths.directory.iterdir():
             if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
+                remove_tree(entry)
             elif not entry.name.startswith((DATABASE, paths.lease.name)):
                 entry.unlink()
-        shutil.rmtree(paths.directory)
+        remove_tree(paths.directory)
     # `latest` names the newest edition that is left; an experiment without editions has no directory.
     directory = paths.directory.parent
     link = directory / LATEST

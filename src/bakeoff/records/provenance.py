@@ -11,9 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from bakeoff.records.codefiles import CodeFiles, changed_files, code_files
 from bakeoff.records.secrets import REDACTED, hide, hide_argv, sounds_secret
 
 _ENVIRONMENT = re.compile(
@@ -30,11 +34,18 @@ _ENVIRONMENT = re.compile(
 """Variables that say how code runs: paths, locale, threads, accelerators, schedulers of a cluster, and ours."""
 
 
-def collect(base: Path, argv: Sequence[str], ignore: Sequence[Path] = ()) -> dict[str, Any]:
+def collect(
+    base: Path,
+    argv: Sequence[str],
+    ignore: Sequence[Path] = (),
+    results: Path | None = None,
+    named: Sequence[Path] = (),
+) -> dict[str, Any]:
     """Facts about this process, as one session's provenance.
 
-    `base` is the experiment file's directory; the repository that it is in is the code. `ignore` are files whose
-    changes are not a change of code.
+    `base` is the experiment file's directory; the repository that it is in is the code, and files that git does not
+    track (`untracked_code`). `ignore` are files whose changes are not a change of code, `results` is a directory
+    without code, and `named` are further files that runs use.
     """
     from importlib.metadata import distributions
 
@@ -47,6 +58,7 @@ def collect(base: Path, argv: Sequence[str], ignore: Sequence[Path] = ()) -> dic
             packages[header["Name"]] = header.get("Version", "")
     return {
         "git": git_state(base, ignore),
+        "files": msgspec.to_builtins(untracked_code(base, ignore, results, named)),
         "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
         "python": sys.version.split()[0],
         "platform": platform.platform(),
@@ -66,6 +78,9 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 # -- code
+
+_MOST_NAMED = 5
+"""Changed files that are named."""
 
 
 def git_state(base: Path, ignore: Sequence[Path] = ()) -> dict[str, Any] | None:
@@ -88,6 +103,28 @@ def git_state(base: Path, ignore: Sequence[Path] = ()) -> dict[str, Any] | None:
         "diff": hide(diff),
         "code": _tree(root, ignored) or hashlib.sha256(f"{commit}\0{diff}".encode()).hexdigest(),
     }
+
+
+def untracked_code(
+    base: Path, ignore: Sequence[Path] = (), results: Path | None = None, named: Sequence[Path] = ()
+) -> CodeFiles:
+    """Code and configuration of an experiment that git does not track: all of it outside of a repository."""
+    listed = None
+    # In a directory that git ignores, everything is as it is outside of a repository.
+    if git(base, "rev-parse", "--show-toplevel") is not None and git(base, "check-ignore", "-q", ".") is None:
+        others = git(base, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or ""
+        inside = [base / name for name in others.split("\0") if name]
+        listed = [path for path in inside if results is None or not path.is_relative_to(results)]
+    mentions = ""
+    for path in ignore[:1]:
+        with suppress(OSError):
+            mentions = path.read_text(errors="replace")
+    left_out = {path.absolute() for path in ignore}
+    found = code_files(base.absolute(), results, listed=listed, named=named, source=mentions)
+    outside = {os.path.relpath(path, base.absolute()) for path in left_out}
+    return msgspec.structs.replace(
+        found, files={name: file for name, file in found.files.items() if name not in outside}
+    )
 
 
 def _tree(root: Path, ignored: Sequence[str]) -> str | None:
@@ -137,11 +174,32 @@ def git(
     return done.stdout if done.returncode == 0 else None
 
 
-def code_change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """What changed in the code between two sessions, in a few words; None when nothing did or it is not known."""
+def code_is_known(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether `code_change` can tell: both are in git, or neither is and both have files that were all looked at."""
+    if before.get("git") or now.get("git"):
+        return bool(before.get("git") and now.get("git"))
+    looked_at = (each.get("files") or {} for each in (before, now))
+    return all(each.get("files") and not each.get("incomplete") for each in looked_at)
+
+
+def code_change(
+    before: Mapping[str, Any], now: Mapping[str, Any], running: Sequence[tuple[float, float]] = ()
+) -> str | None:
+    """Say what changed in the code between two sessions, in a few words; None when nothing did or it is not known.
+
+    `running` are the times (start, end) of sessions: what changed then may be the output of runs.
+    """
     old, new = before.get("git"), now.get("git")
-    if not old or not new or old["code"] == new["code"]:
+    if old and new and old.get("code") != new.get("code"):
+        if old.get("commit") != new.get("commit"):
+            return f"commit {str(old.get('commit'))[:10]} became {str(new.get('commit'))[:10]}"
+        return f"uncommitted changes on {str(new.get('commit'))[:10]} differ"
+    if bool(old) != bool(new) or not before.get("files") or not now.get("files"):
+        return None  # the session of an older version, or code that was put under version control meanwhile
+    changed = changed_files(
+        msgspec.convert(before["files"], CodeFiles), msgspec.convert(now["files"], CodeFiles), running
+    )
+    if not changed:
         return None
-    if old["commit"] != new["commit"]:
-        return f"commit {str(old['commit'])[:10]} became {str(new['commit'])[:10]}"
-    return f"uncommitted changes on {str(new['commit'])[:10]} differ"
+    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
+    return f"{', '.join(changed[:_MOST_NAMED])}{more} {'differ' if len(changed) > 1 else 'differs'}"

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -35,32 +35,46 @@ FAILED = ("failed", "timeout")
 """Statuses of a run that failed because of its arm."""
 
 
+Time = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
+"""Seconds since the epoch, until the end of the year 9999: what the calendar can show."""
+
+
+class Column(NamedTuple):
+    """How a field of `RunRecord` is stored: the type of its column in the table `runs` (records/schema.py)."""
+
+    sql: str
+
+
 class RunRecord(msgspec.Struct, frozen=True, gc=False):  # no cycles: a hundred thousand need no garbage collection
     """One run of the plan: what it is, its status, and the outcome that counts. `edition.runs()` yields these.
 
     A run that has not been tried has status `planned`, 0 attempts and None for what an attempt reports.
-    Times are seconds since the epoch.
+
+    This is the one declaration of a run's columns: the table, its statements and checksums follow it, and
+    `records.damage` checks rows against it. Fields without a `Column` come from the run's cell. The checksum covers the
+    columns from `seed` on in this order, so a new one goes to the end and into the next version.
     """
 
-    position: int
+    position: Annotated[int, Column("INTEGER NOT NULL")]
     """Its number in the plan, from 0; the key for `edition.series`, `edition.attempts` and so on."""
-    run_id: str
-    cell: int
+    run_id: Annotated[str, Column("TEXT NOT NULL")]
+    cell: Annotated[int, Column("INTEGER NOT NULL")]
     """The number of its `CellRecord`, which has the parameters."""
     arm: str
     task: str
-    seed: int
-    rollout: int
-    status: Status
-    attempts: int
-    started_at: float | None
-    ended_at: float | None
-    exit_code: int | None
+    seed: Annotated[int | None, Column("BIGINT")]
+    """None only in a run that was imported from a table without seeds."""
+    rollout: Annotated[int, Column("INTEGER NOT NULL")]
+    status: Annotated[Status, Column("TEXT NOT NULL DEFAULT 'planned'")]
+    attempts: Annotated[int, Column("INTEGER NOT NULL DEFAULT 0")]
+    started_at: Annotated[Time | None, Column("{real}")]
+    ended_at: Annotated[Time | None, Column("{real}")]
+    exit_code: Annotated[int | None, Column("INTEGER")]
     """128 + signal when a signal ended it; None for runs inside a worker."""
-    error: str | None
-    command: str | None
+    error: Annotated[str | None, Column("TEXT")]
+    command: Annotated[str | None, Column("TEXT")]
     """The command line, quoted for a shell; None for runs inside a worker."""
-    metrics: dict[str, Scalar]
+    metrics: Annotated[dict[str, Scalar], Column("TEXT")]
     """What the run reported; empty when it reported nothing."""
 
     @property
@@ -76,6 +90,14 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):  # no cycles: a hundred 
             self.position, self.run_id, self.cell, self.arm, self.task, self.seed, self.rollout, self.attempts + 1,
             **fields,
         )  # fmt: skip
+
+
+RUN_COLUMNS: Mapping[str, str] = {
+    name: column.sql
+    for name, hint in get_type_hints(RunRecord, include_extras=True).items()
+    for column in getattr(hint, "__metadata__", ())
+}
+"""The SQL types of the columns of `runs` that are fields of `RunRecord`, by name, in the order of the fields."""
 
 
 class CellRecord(msgspec.Struct, frozen=True):
@@ -134,7 +156,8 @@ class Attempt(msgspec.Struct, array_like=True):
     cell: int
     arm: str
     task: str
-    seed: int
+    seed: int | None
+    """None only in a run that was imported from a table without seeds; such a run is never started."""
     rollout: int
     number: int = 1
     """Counted from 1 over all sessions."""
@@ -243,10 +266,8 @@ def storable(text: str | None) -> str | None:
 # -- an edition at a glance
 
 MOST_METRICS = 4
-_LISTED = (
-    "run_id", "arm", "task", "seed", "rollout", "status", "attempts", "started_at", "ended_at", "exit_code", "error",
-)  # fmt: skip
-"""What `list_runs` says about a run."""
+LISTED = tuple(name for name in RunRecord.__struct_fields__ if name not in ("position", "cell", "command", "metrics"))
+"""What `list_runs` and tables say about a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +398,7 @@ def _spent_in_vain(edition: Edition, arms: Mapping[int, str], names: Sequence[st
 
 def list_runs(edition: Edition, statuses: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Runs with one of these statuses (all by default) in plan order, as tables that can be printed as JSON."""
-    return [{name: getattr(run, name) for name in _LISTED} for run in edition.runs(statuses)]
+    return [{name: getattr(run, name) for name in LISTED} for run in edition.runs(statuses)]
 
 
 def run_notes(runs: Iterable[tuple[str, str, str | None]]) -> list[str]:
@@ -397,35 +418,45 @@ def run_notes(runs: Iterable[tuple[str, str, str | None]]) -> list[str]:
     ]
 
 
-def why_unscored(metric: str, summarised: bool, metrics: Mapping[str, Scalar], block: bytes | None) -> str | None:
-    """Why a run that succeeded has no value of the declared metric; None when it has one.
+class Unscored(NamedTuple):
+    """Why a run that succeeded has no value of the declared metric."""
 
-    Verdicts count such a run as failed (`verdicts.observations.state_of`). `summarised`: the value comes from the
-    metric's series, which is in `block`.
+    why: str
+    by_step: bool = False
+    """It logged the metric by step and no summary is declared: the run is whole, the analysis lacks a choice."""
+
+
+def why_unscored(metric: str, summarised: bool, metrics: Mapping[str, Scalar], block: bytes | None) -> Unscored | None:
+    """Say why a run that succeeded has no value of the declared metric; None when it has one.
+
+    The run stays a success: a status is a fact about the run, whatever the analysis asks for. `compare` refuses a metric
+    that is only known by step, and scores a run without the metric as failed (`verdicts.observations.state_of`).
+    `summarised`: the value comes from the metric's series, which is in `block`.
     """
     from bakeoff.records.series import read_block
 
     value = metrics.get(metric)
     if not summarised:
         if isinstance(value, int | float):
-            return f"{metric!r} is NaN" if math.isnan(value) else None
+            return Unscored(f"{metric!r} is NaN") if math.isnan(value) else None
         if value is not None:
-            return f"{metric!r} is text ({flat(str(value), 40)!r})"
+            return Unscored(f"{metric!r} is text ({flat(str(value), 40)!r})")
     series = read_block(block).get(metric) if block is not None else None
     if summarised and series is not None:
-        return None if all(map(math.isfinite, series[1])) else f"the series {metric!r} has values that are not numbers"
+        whole = all(map(math.isfinite, series[1]))
+        return None if whole else Unscored(f"the series {metric!r} has values that are not numbers")
     if series is not None:
-        return f"it logged {metric!r} by step only; [analysis.summary] makes one number of it"
+        return Unscored(f"it logged {metric!r} by step only; [analysis.summary] makes one number of it", by_step=True)
     if summarised:
-        return f"it logged no series {metric!r}"
+        return Unscored(f"it logged no series {metric!r}")
     if not metrics:
-        return f"it reported no {metric!r}, and no other metric"
+        return Unscored(f"it reported no {metric!r}, and no other metric")
     others = ", ".join(list(metrics)[:8]) + (", ..." if len(metrics) > 8 else "")
     meant = did_you_mean(metric, metrics, "")
-    return f"it reported no {metric!r}, only {others}" + (f" ({meant})" if meant else "")
+    return Unscored(f"it reported no {metric!r}, only {others}" + (f" ({meant})" if meant else ""))
 
 
-def unscored(edition: Edition) -> list[tuple[RunRecord, str]]:
+def unscored(edition: Edition) -> list[tuple[RunRecord, Unscored]]:
     """Runs that succeeded without a value of the declared metric, and why; empty when no metric is declared."""
     analysis = edition.facts()["spec"]["analysis"]
     metric, summarised = analysis["metric"], analysis["summary"] is not None
@@ -434,7 +465,7 @@ def unscored(edition: Edition) -> list[tuple[RunRecord, str]]:
     runs = list(edition.runs(["succeeded"]))
     blocks = dict(edition.all_series()) if summarised or any(metric not in run.metrics for run in runs) else {}
     reasons = ((run, why_unscored(metric, summarised, run.metrics, blocks.get(run.position))) for run in runs)
-    return [(run, why) for run, why in reasons if why is not None]
+    return [(run, reason) for run, reason in reasons if reason is not None]
 
 
 def failures(edition: Edition, limit: int) -> list[dict[str, Any]]:

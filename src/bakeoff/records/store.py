@@ -1,23 +1,12 @@
-"""The database: tables, and connections to SQLite and PostgreSQL behind one small interface.
+"""How statements reach the database safely: connections to SQLite and PostgreSQL behind one small interface.
+
+    with closing(connect(place)) as database, database.transaction() as transaction:
+        transaction.run("DELETE FROM runs WHERE edition_id = ?", (3,))
 
 SQL is plain, with `?` for values, and rows are tuples; `edition.py` turns them into records. SQLite is in WAL mode (on a
-network file system with a rollback journal) with full synchronisation, so a committed transaction survives a power cut (https://sqlite.org/pragma.html#pragma_synchronous).
-
-    meta        schema version
-    editions    one row for each execution of an experiment
-    sessions    one row for each time a scheduler worked on it, with provenance
-    cells       one arm on one task, with parameters
-    runs        one row for each run: what it is, its status, and the outcome that counts
-    attempts    one row for each attempt that ended, the one that counts among them
-    superseded  metrics of attempts that no longer count: what they cost was spent all the same (since version 2)
-    series      one compressed columnar block for each run that logged steps
-    trajectories  an index of trajectory files
-    looks       one row for each verdict that was shown (since version 4)
-    growths     one row for each time that the plan became longer (since version 4)
-    claims      one row for each attempt that another machine has and that has not come back (since version 5)
-    nodes       one row for each machine or pilot that ran attempts (since version 5)
-
-A run costs one row in `runs` and one in `attempts`; a step never costs a row.
+network file system with a rollback journal) with full synchronisation, so a committed transaction survives a power cut
+(https://sqlite.org/pragma.html#pragma_synchronous). A lost connection to PostgreSQL is opened again, and locks that were
+held through it are taken again.
 """
 
 from __future__ import annotations
@@ -28,160 +17,19 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from bakeoff.errors import Damaged, StorageError, UsageError
+from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError
 from bakeoff.records.files import on_network, refused
+from bakeoff.records.layout import STAMP
+from bakeoff.records.schema import LOCK, TABLE_NAMES, VERSION, create_tables
 
 URL_VARIABLE = "BAKEOFF_DATABASE_URL"
-LOCK = 7246112
-"""The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
-VERSION = 5
-"""A newer version only adds tables and columns: an older database gets them when it is next written to."""
-
 _RESTART = 10.0
 """Seconds that a server may take to accept connections again."""
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS editions (
-  edition_id {serial},
-  experiment TEXT NOT NULL,
-  edition TEXT NOT NULL,
-  workload TEXT NOT NULL,
-  dialect TEXT NOT NULL,
-  spec TEXT NOT NULL,
-  created_at {real} NOT NULL,
-  complete INTEGER NOT NULL DEFAULT 0,
-  UNIQUE (experiment, edition)
-);
-CREATE TABLE IF NOT EXISTS sessions (
-  edition_id INTEGER NOT NULL,
-  session INTEGER NOT NULL,
-  started_at {real} NOT NULL,
-  seen_at {real} NOT NULL,
-  ended TEXT,
-  planned INTEGER NOT NULL,
-  provenance TEXT NOT NULL,
-  PRIMARY KEY (edition_id, session)
-);
-CREATE TABLE IF NOT EXISTS cells (
-  edition_id INTEGER NOT NULL,
-  cell INTEGER NOT NULL,
-  arm TEXT NOT NULL,
-  task TEXT NOT NULL,
-  base TEXT NOT NULL,
-  ablation TEXT NOT NULL,
-  flags TEXT NOT NULL,
-  task_digest TEXT,
-  params TEXT NOT NULL,
-  columns TEXT NOT NULL,
-  PRIMARY KEY (edition_id, cell)
-);
-CREATE TABLE IF NOT EXISTS runs (
-  edition_id INTEGER NOT NULL,
-  position INTEGER NOT NULL,
-  run_id TEXT NOT NULL,
-  cell INTEGER NOT NULL,
-  seed BIGINT NOT NULL,
-  rollout INTEGER NOT NULL,
-  status TEXT NOT NULL DEFAULT 'planned',
-  attempts INTEGER NOT NULL DEFAULT 0,
-  started_at {real},
-  ended_at {real},
-  exit_code INTEGER,
-  error TEXT,
-  metrics TEXT,
-  command TEXT,
-  PRIMARY KEY (edition_id, position)
-);
-CREATE UNIQUE INDEX IF NOT EXISTS runs_by_id ON runs (edition_id, run_id);
-CREATE TABLE IF NOT EXISTS attempts (
-  edition_id INTEGER NOT NULL,
-  position INTEGER NOT NULL,
-  attempt INTEGER NOT NULL,
-  session INTEGER NOT NULL,
-  status TEXT NOT NULL,
-  started_at {real},
-  ended_at {real},
-  exit_code INTEGER,
-  error TEXT,
-  PRIMARY KEY (edition_id, position, attempt)
-);
-CREATE TABLE IF NOT EXISTS superseded (
-  edition_id INTEGER NOT NULL,
-  position INTEGER NOT NULL,
-  metrics TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS series (
-  edition_id INTEGER NOT NULL,
-  position INTEGER NOT NULL,
-  block {blob} NOT NULL,
-  PRIMARY KEY (edition_id, position)
-);
-CREATE TABLE IF NOT EXISTS trajectories (
-  edition_id INTEGER NOT NULL,
-  position INTEGER NOT NULL,
-  path TEXT NOT NULL,
-  steps INTEGER NOT NULL,
-  reward {real},
-  bytes BIGINT NOT NULL,
-  PRIMARY KEY (edition_id, position)
-);
-CREATE TABLE IF NOT EXISTS looks (
-  edition_id INTEGER NOT NULL,
-  at {real} NOT NULL,
-  verb TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  planned INTEGER NOT NULL,
-  ended INTEGER NOT NULL,
-  runs TEXT NOT NULL,
-  verdicts TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS growths (
-  edition_id INTEGER NOT NULL,
-  at {real} NOT NULL,
-  planned_before INTEGER NOT NULL,
-  planned_after INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS claims (
-  edition_id INTEGER NOT NULL,
-  token TEXT NOT NULL,
-  position INTEGER NOT NULL,
-  attempt INTEGER NOT NULL,
-  session INTEGER NOT NULL,
-  pilot TEXT NOT NULL,
-  executor TEXT NOT NULL,
-  PRIMARY KEY (edition_id, position)
-);
-CREATE TABLE IF NOT EXISTS nodes (
-  edition_id INTEGER NOT NULL,
-  node TEXT NOT NULL,
-  session INTEGER NOT NULL,
-  executor TEXT NOT NULL,
-  host TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  code TEXT NOT NULL,
-  seen_at {real} NOT NULL,
-  lost INTEGER NOT NULL DEFAULT 0,
-  late INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (edition_id, node)
-);
-"""
-ADDED = (("runs", "crc", "BIGINT"), ("attempts", "node", "TEXT"), ("attempts", "lost", "TEXT"))
-"""(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3);
-`node` is where an attempt ran, and `lost` how it was lost, if it was (version 5)."""
-TABLE_NAMES = (
-    "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "claims", "nodes", "cells", "sessions", "editions",
-)  # fmt: skip
-"""Tables with rows of editions, in the order in which an edition's rows can be deleted."""
-
-_WORDS = {
-    "sqlite": {"serial": "INTEGER PRIMARY KEY", "real": "REAL", "blob": "BLOB"},
-    "postgres": {"serial": "SERIAL PRIMARY KEY", "real": "DOUBLE PRECISION", "blob": "BYTEA"},
-}
 _HAS_META = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'",
     "postgres": "SELECT 1 FROM information_schema.tables WHERE table_name = 'meta' AND table_schema = current_schema()",
@@ -214,8 +62,7 @@ class Database:
         self._in_transaction = False
         self.uncertain = False
         """The connection was lost during the last transaction: nobody knows whether it was committed."""
-        self.reopened: Callable[[], None] | None = None
-        """Called after the connection was opened again; when it raises, the connection is closed."""
+        self._lock: _Lock | None = None
         self.engine = engine
         self.place = place
         """The path of the SQLite file, or the URL."""
@@ -314,9 +161,9 @@ class Database:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(0.2)
-        if self.reopened is not None:
+        if self._lock is not None:
             try:
-                self.reopened()
+                self._lock_again(self._lock)
             except BaseException:
                 self._connection.close()
                 raise
@@ -335,8 +182,87 @@ class Database:
         except OverflowError as error:  # a size or a time that no number of the database's holds
             raise StorageError(f"{self.label}: {error}") from error
 
+    # -- the right to write, across machines
+
+    def lock(self, key: int, name: str, is_ours: Callable[[], bool], patience: float = 0.0) -> None:
+        """Take the advisory lock `key` of PostgreSQL, and hold it until `close`. SQLite has none: the lease file is enough.
+
+        Raises LeaseHeld when another scheduler still has it after `patience` seconds. `name` is the edition's, for people.
+        When the connection was lost and is opened again, the lock is taken again if `is_ours` says that no other scheduler
+        has worked meanwhile; otherwise the statement raises LeaseHeld.
+        """
+        if self.engine == "sqlite":
+            return
+        deadline = time.monotonic() + patience
+        while not self.value(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (key,)):
+            if time.monotonic() >= deadline:
+                raise LeaseHeld(
+                    f"{name} is being run from another machine or another root. "
+                    "Wait for it (--wait does), stop it, or start a new edition with --fresh"
+                )
+            time.sleep(0.2)
+        self._lock = _Lock(key, name, is_ours, self.value("SELECT pg_backend_pid()"))
+
+    def _lock_again(self, lock: _Lock) -> None:
+        """Take the lock that was lost with the connection, unless another scheduler has worked meanwhile.
+
+        The server may not have noticed yet that the old connection is gone, and keep its lock: then it is ended there.
+        """
+        while not self.value(f"SELECT pg_try_advisory_lock({LOCK}, ?)", (lock.key,)):
+            holder = self.value(
+                f"SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCK} AND objid = ? AND granted "
+                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                (lock.key,),
+            )
+            if holder not in (None, lock.backend):
+                raise LeaseHeld(f"{lock.name} was taken over by another scheduler while the database was out of reach")
+            self.value("SELECT pg_terminate_backend(?)", (lock.backend,))
+            time.sleep(0.05)
+        if not lock.is_ours():
+            raise LeaseHeld(f"{lock.name} was run by another scheduler while the database was out of reach")
+        self._lock = lock._replace(backend=self.value("SELECT pg_backend_pid()"))
+
     def close(self) -> None:
+        if self._lock is not None:  # a server notices a closed connection only after a moment
+            key, self._lock = self._lock.key, None
+            try:
+                if not self.lost:  # otherwise the lock is lost as well
+                    self.value(f"SELECT pg_advisory_unlock({LOCK}, ?)", (key,))
+            except StorageError:
+                pass
         self._connection.close()
+
+
+class _Lock(NamedTuple):
+    """An advisory lock that a connection holds."""
+
+    key: int
+    name: str
+    is_ours: Callable[[], bool]
+    backend: int
+    """The server's process that holds it."""
+
+
+@contextmanager
+def beginning(experiment: str) -> Iterator[str | None]:
+    """Keep other schedulers that use the same PostgreSQL database from beginning an edition of the same experiment.
+
+    Yields the experiment's newest edition in the database; None when it has none, or when PostgreSQL is not used.
+    """
+    url = os.environ.get(URL_VARIABLE)
+    if not url:
+        yield None
+        return
+    with closing(connect(url)) as database:
+        key = (LOCK + 1, experiment)  # editions have LOCK itself
+        database.value("SELECT pg_advisory_lock(?, hashtext(?))", key)
+        try:
+            newest = database.value(
+                "SELECT edition FROM editions WHERE experiment = ? ORDER BY edition_id DESC LIMIT 1", (experiment,)
+            )
+            yield newest if newest is not None and STAMP.fullmatch(newest) else None  # it becomes a directory
+        finally:
+            database.value("SELECT pg_advisory_unlock(?, hashtext(?))", key)
 
 
 def connect(place: str, *, readonly: bool = False) -> Database:
@@ -354,7 +280,9 @@ def connect(place: str, *, readonly: bool = False) -> Database:
                 raise Damaged(database.label, f"it has a {str(odd)[:60]!r}, which bakeoff did not make")
         known = database.value(_HAS_META[database.engine]) is not None
         schema = database.value("SELECT value FROM meta WHERE key = 'schema'") if known else None
-        version = None if schema is None else _number(schema, database)
+        if schema is not None and re.fullmatch(r"[1-9]\d{0,8}", str(schema), re.ASCII) is None:
+            raise Damaged(database.label, f"its schema version is {str(schema)[:20]!r}, which is not a version")
+        version = None if schema is None else int(schema)
         if not readonly and database.engine == "sqlite":
             # WAL keeps its index in memory that only processes of one machine share (https://sqlite.org/wal.html), so
             # on a network file system a rollback journal is used. The mode stays with the file; a file that is only
@@ -363,7 +291,7 @@ def connect(place: str, *, readonly: bool = False) -> Database:
             if database.value("PRAGMA journal_mode") != wanted:
                 database.value(f"PRAGMA journal_mode={wanted}")
         if not readonly and (version is None or version < VERSION):
-            _create_tables(database)
+            create_tables(database)
         elif version is None:
             raise StorageError(f"{database.label}: has no bakeoff tables")
         elif version > VERSION:
@@ -375,34 +303,6 @@ def connect(place: str, *, readonly: bool = False) -> Database:
             database.version = version
         undo.pop_all()
     return database
-
-
-def _number(schema: Any, database: Database) -> int:
-    """The schema's version. Raises Damaged for anything but a number from 1 on."""
-    if re.fullmatch(r"[1-9]\d{0,8}", str(schema), re.ASCII) is None:
-        raise Damaged(database.label, f"its schema version is {str(schema)[:20]!r}, which is not a version")
-    return int(schema)
-
-
-def _create_tables(database: Database) -> None:
-    """Create the tables, or add those that a newer version has."""
-    with database.transaction() as transaction:
-        # Two first users at once: CREATE TABLE IF NOT EXISTS alone can fail with a unique violation in PostgreSQL.
-        if database.engine == "postgres":
-            transaction.run(f"SELECT pg_advisory_xact_lock({LOCK})")
-        for statement in TABLES.format(**_WORDS[database.engine]).split(";"):
-            if statement.strip():
-                transaction.run(statement)
-        for table, column, kind in ADDED:
-            known = f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{column}'"
-            if database.engine == "postgres":
-                transaction.run(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column} {kind}")
-            elif transaction.value(known) is None:
-                transaction.run(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
-        transaction.run(
-            "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            (str(VERSION),),
-        )
 
 
 def _sqlite(path: Path, readonly: bool) -> Database:
