@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.machines import Machine
-from lab import eventually
+from support.processes import eventually
 from workloads.tasks.small import MEND, write_task
 
 KEY = "sk-" + "w3Rk" * 6

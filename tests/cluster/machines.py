@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from lab import eventually
+from support.processes import eventually
 
 HEAD = "head"
 _PREFIX = "10.99.0."

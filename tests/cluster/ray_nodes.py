@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from cluster.machines import Site
-from lab import eventually
+from support.processes import eventually
 
 CPUS = 8
 PORT = 6399

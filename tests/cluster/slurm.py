@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from cluster.machines import Site
-from lab import eventually
+from support.processes import eventually
 
 CPUS = 8
 """CPUs that each node says it has. No task is bound to one, so more than there are is fine."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster.ray_nodes import RayCluster
 from cluster.slurm import SlurmCluster
-from lab import eventually
+from support.processes import eventually
 
 
 def test_a_slurm_job_runs_on_both_nodes_and_a_cut_takes_the_link_and_the_shared_files(

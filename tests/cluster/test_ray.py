@@ -20,7 +20,7 @@ from bakeoff.records.layout import find_edition
 from cluster import kinds
 from cluster.kinds import KEY_VARIABLE
 from cluster.ray_nodes import RayCluster
-from lab import LONG, eventually
+from support.processes import LONG, eventually
 
 BAKEOFF = Path(sys.executable).with_name("bakeoff")
 KEY = "sk-" + "q7Zt" * 6

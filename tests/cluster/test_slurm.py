@@ -18,7 +18,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
 from cluster import kinds
 from cluster.slurm import SlurmCluster
-from lab import LONG, Lab, eventually
+from support.processes import LONG, Lab, eventually
 
 EXECUTOR = """
 [executor]

@@ -15,7 +15,7 @@ import pytest
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
-from lab import LONG, eventually
+from support.processes import LONG, eventually
 
 _NODES = """
 import sys

@@ -12,7 +12,7 @@ import pytest
 
 from bakeoff.records.rundir import CHECKPOINT, continued_attempts, set_aside, write_meta
 from bakeoff.records.series import Series, read_block
-from lab import Lab, eventually
+from support.processes import Lab, eventually
 
 STEPS = 30
 SAVE = """

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from lab import LONG, Lab, eventually
+from support.processes import LONG, Lab, eventually
 
 STEPPING = """
 import os, time

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bakeoff.engine import processes
-from lab import Lab
+from support.processes import Lab
 
 MILLION = """
 import os

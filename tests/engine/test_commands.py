@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import LONG, Lab, process_exists
+from support.processes import LONG, Lab, process_exists
 
 
 def _running(argument: str) -> bool:

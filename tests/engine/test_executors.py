@@ -12,14 +12,14 @@ from pydantic import ConfigDict
 from bakeoff.engine.executors import Executor, ExecutorSetup
 from bakeoff.engine.executors.slurm import SlurmSettings
 from bakeoff.engine.queue import Queue
-from bakeoff.engine.scheduler import Scheduler, Summary, Switch
+from bakeoff.engine.scheduler import INTERRUPTED, Scheduler, Summary, Switch
 from bakeoff.engine.session import Options, Session, open_session
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.records.run import Attempt
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import ExecutorEntry, Experiment
 from bakeoff.spec.load import load_plan
-from lab import Lab
+from support.processes import Lab
 
 FILE = 'workload = "python"\nseeds = 6\nretries = { backoff = 0 }\nparams = { function = "anywhere:run" }\n'
 
@@ -64,7 +64,7 @@ def scheduled(lab: Lab, executor: Executor, switch: Switch | None = None) -> tup
     lab.experiment(FILE, anywhere="def run(): ...")
     session = open_session(load_plan(lab.place / "trial.toml"), Options(lab.root))
     with closing(session):
-        queue = Queue(session.plan, session.edition)
+        queue = Queue(session.plan, session.edition, order_seed=0)
         scheduler = Scheduler(
             session.plan, session.edition, session.number, executor, queue, switch=switch or Switch()
         )  # fmt: skip
@@ -99,12 +99,12 @@ def test_a_stopped_scheduler_asks_the_executor_to_give_back_what_has_not_begun(l
             if self.stopped:
                 held, self.held = self.held, []
                 return held
-            switch.press("enough")
+            switch.press()
             return super().wait(timeout)
 
     executor, switch = Patient(), Switch()
     summary, _ = scheduled(lab, executor, switch)
-    assert summary.stopped == "enough" and summary.statuses == {"succeeded": 1}
+    assert summary.stopped == INTERRUPTED and summary.statuses == {"succeeded": 1}
     assert executor.stopped and not any(executor.stopped), "what is running may finish"
     assert lab.statuses() == {"succeeded": 1, "planned": 5}
 

@@ -19,7 +19,7 @@ from bakeoff.engine import processes
 from bakeoff.sandbox import cache, cgroups
 from bakeoff.sandbox.base import Limits
 from bakeoff.text import number as for_people
-from lab import LONG, Lab, eventually, reported
+from support.processes import LONG, Lab, eventually, reported
 
 RUNS, KILLS = 300, 30
 Victim = Literal["scheduler", "supervisor", "scheduler and worker", "everything"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab import Lab
+from support.processes import Lab
 
 LENGTHS = "def run(ctx, text): return {'length': len(text), 'end': text[-3:]}"
 

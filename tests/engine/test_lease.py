@@ -19,7 +19,7 @@ import pytest
 from bakeoff.errors import LeaseHeld
 from bakeoff.records import layout
 from bakeoff.records.layout import Lease
-from lab import LONG, Lab, eventually, reported
+from support.processes import LONG, Lab, eventually, reported
 
 MARKING = 'jobs = 2\nseeds = 6\nparams = { command = "echo {seed} >> done; while ! [ -e flag ]; do sleep 0.02; done" }'
 

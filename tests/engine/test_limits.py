@@ -12,7 +12,7 @@ from bakeoff.engine.queue import Queue
 from bakeoff.engine.session import Options, open_session
 from bakeoff.records.run import Attempt
 from bakeoff.spec.load import load_plan
-from lab import Lab
+from support.processes import Lab
 
 SPANS = """
 import time
@@ -107,7 +107,7 @@ def _seconds_to_take_all(lab: Lab, limits: str) -> float:
     session = open_session(load_plan(path), Options(lab.root, fresh=True))
     try:
         began = time.process_time()
-        queue = Queue(session.plan, session.edition)
+        queue = Queue(session.plan, session.edition, order_seed=0)
         running: deque[Attempt] = deque()
         taken = 0
         while running or not queue.empty():
@@ -146,7 +146,11 @@ def test_a_budget_of_runs_is_used_up_exactly(lab: Lab, kind: str) -> None:
     else:
         lab.experiment(text + 'params = { command = "true" }')
     summary = lab.run()
-    assert summary.statuses == {"succeeded": 37} and summary.stopped == "budget of 37 runs used up"
+    assert (
+        summary.statuses == {"succeeded": 37}
+        and summary.stopped
+        and summary.stopped.text == "budget of 37 runs used up"
+    )
     assert not summary.complete
     assert lab.run().statuses == {}
     assert lab.run(overrides=("budget.runs=40",)).statuses == {"succeeded": 3}
@@ -167,7 +171,7 @@ def test_a_time_budget_counts_over_all_sessions(lab: Lab) -> None:
     lab.experiment('seeds = 100\njobs = 1\nbudget = { time = 2.5 }\nparams = { command = "sleep 0.1" }')
     began = time.monotonic()
     summary = lab.run()
-    assert summary.stopped == "time budget of 2.5 s used up" and time.monotonic() - began < 20
+    assert summary.stopped and summary.stopped.text == "time budget of 2.5 s used up" and time.monotonic() - began < 20
     assert 3 < summary.statuses["succeeded"] < 26
     assert lab.run().statuses.total() <= 1, "nothing is left of it"
 
@@ -184,7 +188,7 @@ command = '''echo '{{"usd": 0.1875}}' '''
     )
     summary = lab.run()
     assert summary.statuses == {"succeeded": 6}
-    assert summary.stopped == "budget of 1 usd used up (1.125)"
+    assert summary.stopped and summary.stopped.text == "budget of 1 usd used up (1.125)"
     assert lab.run().statuses == {}
 
 
@@ -201,7 +205,7 @@ command = '''echo '{{"usd": 0.25}}'; exit 1'''
     )
     summary = lab.run()
     assert (summary.statuses, summary.attempts) == ({"failed": 2}, 4)
-    assert summary.stopped == "budget of 1 usd used up (1)"
+    assert summary.stopped and summary.stopped.text == "budget of 1 usd used up (1)"
     assert lab.run(retry_failed=True).attempts == 0, "the next session knows of it"
 
 

@@ -13,7 +13,7 @@ from bakeoff.engine import hardware
 from bakeoff.errors import SpecError, UsageError
 from bakeoff.spec.experiment import Resources
 from bakeoff.spec.load import load_plan
-from lab import Lab
+from support.processes import Lab
 
 
 @given(

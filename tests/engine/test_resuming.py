@@ -9,7 +9,7 @@ import pytest
 
 import bakeoff
 from bakeoff.records.rundir import set_aside, write_meta
-from lab import Lab
+from support.processes import Lab
 
 FILE = 'seeds = {seeds}\nparams = {{ command = "echo {{seed}} >> done" }}\n'
 

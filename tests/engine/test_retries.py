@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from lab import Lab
+from support.processes import Lab
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab import Lab
+from support.processes import Lab
 
 CODE = """
 import random

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import LONG, Lab, eventually
+from support.processes import LONG, Lab, eventually
 
 RUNS = 100_000 if os.environ.get("BAKEOFF_TEST_WHOLE") == "1" else 20_000
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lab import LONG, Lab, eventually
+from support.processes import LONG, Lab, eventually
 
 SCRIPT = """
 import sys, bakeoff

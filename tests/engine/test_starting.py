@@ -11,8 +11,8 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from bakeoff.records.database import LOCK
-from lab import LONG, Lab, eventually
+from bakeoff.records.schema import LOCK
+from support.processes import LONG, Lab, eventually
 
 WAITING = 'jobs = 2\nseeds = 2\nparams = { command = "echo {seed} >> done; while ! [ -e flag ]; do sleep 0.02; done" }'
 

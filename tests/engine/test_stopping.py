@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lab import LONG, Lab, eventually
+from support.processes import LONG, Lab, eventually
 
 NAPS = 'jobs = 2\nseeds = 2000\nparams = { command = "sleep 0.1" }'
 STUBBORN = """jobs = 2\nseeds = 4\nlimits = { grace = 0.3 }

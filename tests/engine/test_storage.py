@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.records.database import VERSION
 from bakeoff.records.run import Tally
-from lab import LONG, Lab, eventually, reported
+from bakeoff.records.schema import VERSION
+from support.processes import LONG, Lab, eventually, reported
 
 WORDY = "def run(seed): return {'value': seed, 'text': 'x' * 20_000}"
 WORDY_FILE = 'workload = "python"\nseeds = 300\njobs = 2\nparams = { function = "wordy:run" }'

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from lab import LONG, Lab, eventually
+from support.processes import LONG, Lab, eventually
 
 SLY = """
 seeds = 40

@@ -15,7 +15,7 @@ from bakeoff.engine import processes
 from bakeoff.engine.node.node import Watch, death, ending, shell_code
 from bakeoff.sandbox.supervisor import _Supervisor
 from bakeoff.spec.experiment import Limits
-from lab import eventually, process_exists
+from support.processes import eventually, process_exists
 
 NEVER = 10**9
 """More kills for want of memory than any machine has counted."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bakeoff.engine.node.context import stream_key
-from lab import LONG, Lab
+from support.processes import LONG, Lab
 
 FAULTS = '''
 import ctypes, os, random, signal, subprocess, sys, threading, time

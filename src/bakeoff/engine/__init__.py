@@ -3,9 +3,8 @@
 | module | what it does |
 |---|---|
 | `session` | one call of `run`: the edition, its lease, a check that the code is the same |
-| `scheduler`, `queue` | the loop and the budget; which attempt comes next |
+| `scheduler`, `queue` | the loop and the budget; which attempt comes next, and the drawn order of arms in a block |
 | `executors` | where attempts run: the interface, and the registry |
-| `launch` | a job that runs the whole experiment on a cluster or a cloud, and brings its results home |
 | `hardware` | cores, memory and GPU devices of a machine, and how runs share them |
 | `pilots` | runs on other machines: pilots, claims, messages, run directories that come home |
 | `node` | what runs attempts on one machine: commands, warm workers, limits, captured output |

@@ -1,4 +1,4 @@
-"""What a machine has, and how runs share it: cores, memory, GPU devices; and which code it would run.
+"""What a machine has, and how runs share it: cores, memory, GPU devices.
 
     devices = find_devices(declared=2)                 # ("0", "1")
     slots = DeviceSlots(devices, share=0.5)            # four slots
@@ -11,11 +11,9 @@ Nothing here needs a vendor's library: devices are counted by the files that the
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -29,9 +27,6 @@ _FILES = (
     (Path("/sys/class/kfd/kfd/topology/nodes"), r"(\d+)"),
     (Path("/dev"), r"davinci(\d+)"),
 )
-_MOST_FILES = 20_000
-_LEFT_OUT = re.compile(r"\..*|__pycache__|node_modules|site-packages|.*\.egg-info")
-"""Directories without code of an experiment."""
 
 
 def find_devices(declared: int | None) -> tuple[str, ...]:
@@ -152,35 +147,3 @@ def _device_model(number: int) -> str:
     except (OSError, IndexError):
         return ""
     return found[1].strip() if found else ""
-
-
-def code_digest(base: Path, ignore: Path | None = None) -> str:
-    """What code runs: bakeoff's own, every Python file below the experiment file's directory, the Python version.
-
-    It depends on contents and relative names alone, so that the same code has the same digest on every machine.
-    `ignore` is a directory that holds no code, such as the results.
-    Of a directory with very many files, only the first ones count.
-    """
-    digest = hashlib.sha256(f"{sys.version_info[:2]}\n".encode())
-    for root in (Path(__file__).parent.parent, base):
-        files: list[Path] = []
-        seen = 0
-        for folder, folders, names in os.walk(root):
-            folders[:] = sorted(
-                name
-                for name in folders
-                if not _LEFT_OUT.fullmatch(name)
-                and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
-                and (ignore is None or Path(folder, name) != ignore)
-            )
-            seen += len(names)
-            if seen > _MOST_FILES:
-                break  # a whole home directory
-            files += [Path(folder, name) for name in sorted(names) if name.endswith(".py")]
-        for path in files:
-            try:
-                content = path.read_bytes()
-            except OSError:
-                continue
-            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:16]

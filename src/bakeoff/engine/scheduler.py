@@ -40,17 +40,28 @@ More = Callable[[], Iterable[Run]]
 """A source of further runs, called when all that are planned have ended; nothing means that it is done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a session ended before everything was done: programs read the reason, people the text."""
+
+    reason: Literal["interrupted", "first failure", "budget"]
+    text: str
+
+
+INTERRUPTED = Stop("interrupted", "interrupted")
+
+
 @dataclass(slots=True)
 class Switch:
     """How to ask a scheduler to stop: once, nothing more is started; twice, what is running is ended."""
 
     state: Literal["", "drain", "now"] = ""
-    why: str = ""
+    stop: Stop | None = None
 
-    def press(self, why: str = "interrupted", *, now: bool = False) -> None:
-        """`now` ends what is running at the first press."""
+    def press(self, stop: Stop = INTERRUPTED, *, now: bool = False) -> None:
+        """Ask to stop. The first press gives the reason; `now` ends what is running at the first press."""
         self.state = "drain" if self.state == "" and not now else "now"
-        self.why = self.why or why
+        self.stop = self.stop or stop
 
 
 class Observer(Protocol):
@@ -73,8 +84,8 @@ class Summary:
     statuses: Counter[str] = field(default_factory=Counter)
     """Final results of this session."""
     attempts: int = 0
-    stopped: str = ""
-    """Why it ended before everything was done."""
+    stopped: Stop | None = None
+    """Why it ended before everything was done; None if it did everything."""
     left_out: int = 0
     """Runs that `--only` did not choose."""
     complete: bool = False
@@ -224,7 +235,7 @@ class Scheduler:
             if not self._in_flight and (self._switch.state or self._queue.empty()):
                 runs = list(self._more()) if self._more is not None and not self._switch.state else []
                 if not runs or not self._edition.add_runs(runs):
-                    self.summary.stopped = self._switch.why
+                    self.summary.stopped = self._switch.stop
                     return self.summary
                 self._queue.reopen()
                 continue
@@ -244,7 +255,7 @@ class Scheduler:
             why = self._account.exhausted()
             if why is not None:
                 if not self._queue.empty():
-                    self._switch.press(why)
+                    self._switch.press(Stop("budget", why))
                 return
             if not self._account.room(len(self._in_flight)):
                 return  # what is running may use up the rest; if it comes to nothing, there is room again
@@ -298,7 +309,8 @@ class Scheduler:
                 self.summary.statuses[attempt.status] += 1
                 if self._fail_fast and attempt.status not in _NO_FAILURE:
                     cause = attempt.error or attempt.status
-                    self._switch.press(f"stopped at the first failure: {attempt.run_id} ({cause})", now=True)
+                    text = f"stopped at the first failure: {attempt.run_id} ({cause})"
+                    self._switch.press(Stop("first failure", text), now=True)
             else:
                 delay = self._retries.backoff * 2 ** (self._failures[attempt.position] - 1)
                 # Not the run's node but another one takes it: there is nothing to wait for.

@@ -13,7 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
-import platform
+import secrets
 import shutil
 import sys
 import time
@@ -23,23 +23,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bakeoff.engine import hardware, processes
-from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup
+from bakeoff.engine import processes
+from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup, leave_pilots
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
-from bakeoff.records import layout, provenance
-from bakeoff.records.claims import Claims, list_claims, list_nodes, local_node
-from bakeoff.records.edition import Edition, beginning
+from bakeoff.records import codefiles, layout, provenance
+from bakeoff.records.claims import Claims, list_claims, list_nodes
+from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, Lease
+from bakeoff.records.looks import read_looks
 from bakeoff.records.run import RunRecord
 from bakeoff.records.secrets import frozen_copy, hide_argv
-from bakeoff.spec import formats, registry
-from bakeoff.spec.experiment import ExecutorEntry
+from bakeoff.records.store import beginning
+from bakeoff.spec import registry
+from bakeoff.spec.experiment import Analysis, ExecutorEntry, Experiment
 from bakeoff.spec.load import located
-from bakeoff.spec.plan import Plan, facts
+from bakeoff.spec.plan import Cell, Plan, Run, facts
 from bakeoff.spec.select import Test
-from bakeoff.spec.workload import LONGEST_VARIABLE, Checked, PlanChecked, Priced
+from bakeoff.spec.workload import Checked, PlanChecked, Priced
 
 _MOST_PROBLEMS = 5
 """Problems of one kind that are listed, such as programs that are not there."""
@@ -47,6 +49,8 @@ _SETTLE_AFTER = 1.0
 """Seconds after which a run's output appears in its directory."""
 _SERVER_NOTICES = 3.0
 """Seconds that PostgreSQL needs to see that a scheduler was killed, and to free its lock."""
+_UNSEEN = 2.0
+"""Seconds for which a session that was killed may have run after it was last seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,141 +70,44 @@ class Options:
     """The experiment file; a copy is kept with the results."""
 
 
-@dataclass(slots=True)
-class Session:
-    """An edition with its lease held. Close it when done."""
-
-    plan: Plan
-    options: Options
-    edition: Edition
-    lease: Lease
-    number: int
-    new: bool
-    grown: int = 0
-    """How many runs the plan gained since the edition was begun."""
-    notes: tuple[str, ...] = ()
-    """What the workload says about these runs before they start."""
-    switch: Switch = field(default_factory=Switch)
-
-    @property
-    def jobs(self) -> int:
-        return self.options.jobs or self.plan.experiment.jobs or os.cpu_count() or 1
-
-    def run(self, observers: Sequence[Observer] = (), more: More | None = None) -> Summary:
-        """Do what is missing, and what `more` adds. The observers are closed in any case."""
-        how = "failed"
-        try:
-            claims = list_claims(self.edition)
-            queue = Queue(
-                self.plan,
-                self.edition,
-                only=self.selected(),
-                retry_failed=self.options.retry_failed,
-                claimed={claim.position for claim in claims},
-            )
-            summary = Summary()
-            if more or claims or not queue.empty():
-                executor = self._open_executor()
-                try:
-                    scheduler = Scheduler(
-                        self.plan, self.edition, self.number, executor, queue,
-                        switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
-                        renew=self.lease.renew,
-                    )  # fmt: skip
-                    scheduler.adopt(claims)
-                    summary = scheduler.run()
-                except LeaseHeld:
-                    if isinstance(executor, Adopting):
-                        executor.leave()
-                    raise
-                finally:
-                    executor.close()
-            summary.left_out = queue.left_out
-            how = summary.stopped or "done"
-        finally:
-            for observer in observers:
-                observer.close()
-            if how == "failed":
-                try:
-                    self.edition.end_session(self.number, how)
-                except (StorageError, LeaseHeld):
-                    pass  # the user must see the first error, not that this cannot be recorded either
-        summary.complete = self.edition.end_session(self.number, how)
-        return summary
-
-    def _open_executor(self) -> Executor:
-        """The executor that the experiment file names, with the setup of its nodes. Raises UsageError."""
-        experiment, paths = self.plan.experiment, self.edition.paths
-        live = self.options.stream or registry.dialect(self.plan.dialect).live_files
-        settings = experiment.executor or ExecutorEntry()
-        local = settings.kind == "local"
-        # Nodes of a cluster find out on their own machine what they have, and fill in variables there.
-        devices = hardware.find_devices(settings.gpus) if local and experiment.resources.gpus else ()
-        setup = NodeSetup(
-            workload=experiment.workload,
-            dialect=self.plan.dialect,
-            paths=paths,
-            base=self.plan.base,
-            jobs=hardware.fitting(experiment.resources, devices, self.jobs) if local else self.jobs,
-            limits=experiment.limits,
-            resources=experiment.resources,
-            gpus=devices,
-            env=environment(self.plan) if local else {},
-            fresh=experiment.isolation == "fresh",
-            checkpoints=experiment.resume.checkpoints,
-            settle_after=0.0 if live else _SETTLE_AFTER,
-            edition_mark=self._mark(),
-            session=self.number,
-        )
-        claims = Claims(self.edition, settings.kind, self.number)
-        before = list_nodes(self.edition)[-1:]
-        if local or (before and before[0].executor != settings.kind):
-            _leave_pilots(paths)
-        if local:
-            code = (self.edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
-            node = local_node(self.number, platform.node(), hardware.kind_of_node(devices), code[:16])
-            claims.see([node])
-            self.edition.node = node.node
-        asked = self.options.jobs or experiment.jobs
-        tasks = () if local else [task.path for task in self.plan.tasks if task.path is not None]
-        executor: Executor = registry.executor(settings.kind).open(
-            ExecutorSetup(setup, settings, experiment.env, asked, claims, tasks)
-        )
-        return executor
-
-    def _mark(self) -> str:
-        """What tells processes of this edition from all others, also from those of a copy of its directory.
-
-        The directory's inode stays the same when it is renamed, and a copy gets another. Inodes are only unique on one
-        machine, so the mark names that too, by its boot: no process outlives it (random(4), boot_id).
-        """
-        place = os.stat(self.edition.paths.directory)
-        boot = processes.text("/proc/sys/kernel/random/boot_id").strip()
-        name = f"{self.edition.facts()['created_at']}/{boot}/{place.st_dev}/{place.st_ino}"
-        return hashlib.sha256(name.encode()).hexdigest()[:16]
-
-    def selected(self) -> Callable[[RunRecord], bool] | None:
-        """The test for runs that `only` chooses; None when it chooses all."""
-        tests, cells = self.options.only, {cell.index: cell for cell in self.plan.cells}
-        if not tests:
-            return None
-        return lambda run: all(
-            test({**facts(cells[run.cell], run.seed, run.rollout), "run_id": run.run_id}) for test in tests
-        )
-
-    def close(self) -> None:
-        try:
-            self.edition.close()
-        finally:
-            self.lease.close()
+def check_plan(plan: Plan, options: Options) -> tuple[str, ...]:
+    """Raise UsageError for what keeps runs from starting: an empty plan, a variable that is not set, what the workload
+    finds. Returns the notes of the workload. Creates nothing, so `validate` and `--dry-run` call it too."""
+    notes: dict[str, None] = {}
+    experiment = plan.experiment
+    workload, budget = registry.workload(experiment.workload), experiment.budget
+    try:
+        if not plan.cells or len(plan) == 0:
+            raise UsageError("the plan is empty: no run is left after include and exclude")
+        env = {**os.environ, **experiment.environment()}
+        if options.only:
+            chosen = {run.cell.index for run in plan if _matches(run, run.cell, options.only)}
+            if not chosen:
+                arms, tasks = (", ".join(each.name for each in entries[:8]) for entries in (plan.arms, plan.tasks))
+                raise UsageError(f"no run matches --only; arms are {arms}, tasks are {tasks}, seeds are numbers")
+            plan = replace(plan, cells=[cell for cell in plan.cells if cell.index in chosen])
+        executor = registry.executor((experiment.executor or ExecutorEntry()).kind)
+        if isinstance(executor, registry.RunsHere):
+            executor.check_machine(experiment, options.jobs or experiment.jobs or 1)
+            if isinstance(workload, PlanChecked) and (wrong := list(workload.check_plan(plan, env))):
+                more = len(wrong) - _MOST_PROBLEMS
+                raise SpecError([*wrong[:_MOST_PROBLEMS], *([Problem("", f"... and {more} more")] if more > 0 else [])])
+        if isinstance(workload, Checked):
+            for cell in plan.cells:
+                params = workload.Params.model_validate(cell.params)
+                notes |= dict.fromkeys(workload.check(params, plan.base) or ())
+                if isinstance(workload, Priced) and budget.cost and budget.cost_metric == workload.cost_metric:
+                    workload.check_price(params, plan.base)
+    except SpecError as error:
+        raise (located(error, options.source) if options.source else error) from error
+    except UsageError as error:
+        raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
+    return tuple(notes)
 
 
-def _leave_pilots(paths: EditionPaths) -> None:
-    """An edition goes on without the pilots that it had: their claims are given up, so they may leave."""
-    if (paths.directory / layout.SPOOL).exists():
-        from bakeoff.engine.pilots import spool
-
-        spool.abandon(paths)
+def _matches(run: Run | RunRecord, cell: Cell, only: Sequence[Test]) -> bool:
+    """Return whether `--only` chooses a run of this cell."""
+    return all(test({**facts(cell, run.seed, run.rollout), "run_id": run.run_id}) for test in only)
 
 
 def open_session(plan: Plan, options: Options) -> Session:
@@ -219,66 +126,54 @@ def open_session(plan: Plan, options: Options) -> Session:
                     session = _adopt(plan, options, EditionPaths(directory / elsewhere))
                 else:
                     session = _resume(plan, options, known[-1]) if known else None
-                session = session or _begin(plan, options, directory)
+                session = session or _begin(plan, options, directory, elsewhere)
             break
         except LeaseHeld:
             if not options.wait:
                 raise
             time.sleep(0.2)  # outside: whoever does not want to wait must get in, and see the message
-    session.notes = notes
+    if session.edition.sessions()[-1]["provenance"].get("files", {}).get("incomplete"):
+        notes = (*notes, f"{plan.base} has so many files that a change of code is noticed in the first ones only")
+    session.notes = (*session.notes, *notes)
     return session
 
 
-def check_plan(plan: Plan, options: Options) -> tuple[str, ...]:
-    """Raise UsageError for what keeps runs from starting: an empty plan, a variable that is not set, what the workload
-    finds. Returns the notes of the workload. Creates nothing, so `validate` and `--dry-run` call it too."""
-    notes: dict[str, None] = {}
-    workload = registry.workload(plan.experiment.workload)
-    budget = plan.experiment.budget
+def resumed(plan: Plan, options: Options) -> Edition | None:
+    """Return the edition that `open_session` would resume, open for reading; None when it would begin a new one.
+
+    Creates nothing. Raises UsageError, LeaseHeld or StorageError where `open_session` would.
+    """
+    directory = layout.experiment_directory(options.root, plan.experiment.name)
+    place = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = errno.EACCES if place.is_dir() else errno.EEXIST if place == directory else errno.ENOTDIR
+        if os.statvfs(place).f_flag & os.ST_RDONLY:
+            reason = errno.EROFS
+        raise StorageError(f"{directory}: cannot make a directory for results: {os.strerror(reason)}")
+    known = [] if options.fresh else layout.editions(directory)
+    if not known:
+        return None
+    if layout.is_held(known[-1].lease) and not options.wait:
+        raise LeaseHeld(f"{directory.name}/{known[-1].name} is being run by another process; --wait waits for it")
     try:
-        if not plan.cells or len(plan) == 0:
-            raise UsageError("the plan is empty: no run is left after include and exclude")
-        env = {**os.environ, **environment(plan)}
-        plan = _chosen(plan, options.only)
-        settings = plan.experiment.executor or ExecutorEntry()
-        here = settings.kind == "local"
-        if here:
-            devices = hardware.find_devices(settings.gpus) if plan.experiment.resources.gpus else ()
-            hardware.fitting(plan.experiment.resources, devices, options.jobs or plan.experiment.jobs or 1)
-        if isinstance(workload, PlanChecked) and here and (wrong := list(workload.check_plan(plan, env))):
-            more = len(wrong) - _MOST_PROBLEMS
-            raise SpecError([*wrong[:_MOST_PROBLEMS], *([Problem("", f"... and {more} more")] if more > 0 else [])])
-        if isinstance(workload, Checked):
-            for cell in plan.cells:
-                params = workload.Params.model_validate(cell.params)
-                notes |= dict.fromkeys(workload.check(params, plan.base) or ())
-                if isinstance(workload, Priced) and budget.cost and budget.cost_metric == workload.cost_metric:
-                    workload.check_price(params, plan.base)
-    except SpecError as error:
-        raise (located(error, options.source) if options.source else error) from error
-    except UsageError as error:
-        raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
-    return tuple(notes)
-
-
-def _chosen(plan: Plan, only: Sequence[Test]) -> Plan:
-    """The plan with those cells that have a run which `--only` chose."""
-    if not only:
-        return plan
-    chosen = {
-        run.cell.index
-        for run in plan
-        if all(test({**facts(run.cell, run.seed, run.rollout), "run_id": run.run_id}) for test in only)
-    }
-    if not chosen:
-        arms, tasks = (", ".join(each.name for each in entries[:8]) for entries in (plan.arms, plan.tasks))
-        raise UsageError(f"no run matches --only; arms are {arms}, tasks are {tasks}, seeds are numbers")
-    return replace(plan, cells=[cell for cell in plan.cells if cell.index in chosen])
+        edition = Edition.open(known[-1])
+    except UsageError:
+        if options.source is not None and known[-1].frozen(options.source.suffix).exists():
+            raise  # its results are in another database
+        return None
+    with ExitStack() as undo:
+        undo.enter_context(closing(edition))
+        fresh = _growth(edition, plan, options)
+        if fresh is None:
+            return None
+        _check_code(edition, _provenance(plan, options), options, grown=bool(fresh))
+        undo.pop_all()
+    return edition
 
 
 @contextmanager
 def _beginning(directory: Path) -> Iterator[str | None]:
-    """One scheduler at a time looks for the newest edition of the experiment, and begins one if there is none.
+    """Let one scheduler at a time look for the newest edition of the experiment, and begin one if there is none.
 
     Yields the newest edition in PostgreSQL, which may have been begun from another root.
     """
@@ -314,28 +209,9 @@ def _adopt(plan: Plan, options: Options, paths: EditionPaths) -> Session | None:
     return session
 
 
-def environment(plan: Plan) -> dict[str, str]:
-    """The experiment's `env`, with `${NAME}` filled in. Only done when runs start, so that no record holds a secret.
-
-    Raises SpecError for a variable that is not set, or longer than the system allows.
-    """
-    known = formats.variables()
-    filled = {}
-    for name, text in plan.experiment.env.items():
-        try:
-            filled[name] = formats.expand(text, known)
-            if len(filled[name].encode()) > LONGEST_VARIABLE:
-                problem = f"its {len(filled[name].encode()):,} bytes are too many for a variable"
-                raise SpecError([Problem(f"env.{name}", problem, f"at most {LONGEST_VARIABLE:,}; use a file")])
-        except formats.MissingVariable as missing:
-            fix = f"export {missing.args[0]}=... before the run"
-            raise SpecError([Problem(f"env.{name}", f"${{{missing.args[0]}}} is not set", fix)]) from missing
-    return filled
-
-
-def _begin(plan: Plan, options: Options, directory: Path) -> Session:
-    """A new edition, with the plan recorded and the experiment file copied."""
-    paths = layout.new_edition(directory)
+def _begin(plan: Plan, options: Options, directory: Path, newest: str | None) -> Session:
+    """Make a new edition after `newest`, with the plan recorded and the experiment file copied."""
+    paths = layout.new_edition(directory, after=newest)
     with ExitStack() as undo:
         # Nothing is recorded yet: what stayed behind here would hide the editions before it.
         undo.callback(shutil.rmtree, paths.directory, ignore_errors=True)
@@ -349,15 +225,16 @@ def _begin(plan: Plan, options: Options, directory: Path) -> Session:
                 paths.registration.write_bytes(registration.read_bytes())
         edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
         edition.add_runs(plan)
-        number = edition.begin_session(_provenance(plan, options), edition.planned())
+        order_seed = _order_seed(plan, edition)
+        number = edition.begin_session({**_provenance(plan, options), "order_seed": order_seed}, edition.planned())
         layout.point_latest(paths)
         registry.dialect(plan.dialect).after_begin(paths)
         undo.pop_all()  # all went well: the session owns the lease and the edition now
-    return Session(plan, options, edition, lease, number, new=True)
+    return Session(plan, options, edition, lease, number, order_seed, new=True)
 
 
 def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool = False) -> Session | None:
-    """The edition with its lease, or None when a new one is to be begun."""
+    """Take the lease of an edition and go on with it; None when a new one is to be begun."""
     with ExitStack() as undo:
         lease = undo.enter_context(closing(Lease(paths.lease)))
         try:
@@ -366,25 +243,47 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
             if options.source is not None and paths.frozen(options.source.suffix).exists():
                 raise  # its results are in another database
             return None  # its scheduler died before it had recorded the plan
-        _patiently(edition.lock, _SERVER_NOTICES)
+        edition.lock(patience=_SERVER_NOTICES)
         fresh = _growth(edition, plan, options, adopted=adopted)
         if fresh is None:
             return None
-        if edition.facts()["spec"]["analysis"].get("final") != plan.experiment.analysis.final:
-            edition.restate(plan.experiment)
         now = _provenance(plan, options)
         _check_code(edition, now, options, grown=bool(fresh))
+        notes = _restate_analysis(edition, plan.experiment)
         if fresh:  # cells first: a scheduler that is killed in between leaves every run with the right arm
             edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
             edition.add_runs(plan)
-        number = edition.begin_session(now, edition.planned())
+        order_seed = _order_seed(plan, edition)
+        number = edition.begin_session({**now, "order_seed": order_seed}, edition.planned())
         undo.pop_all()
         grown = len(fresh) if len(fresh) < len(plan) else 0
-        return Session(plan, options, edition, lease, number, new=False, grown=grown)
+        return Session(plan, options, edition, lease, number, order_seed, new=False, grown=grown, notes=notes)
+
+
+def _restate_analysis(edition: Edition, experiment: Experiment) -> tuple[str, ...]:
+    """Take over a changed `[analysis]` as long as no result was shown, and return a note about what was changed."""
+    recorded = Analysis.model_validate(edition.facts()["spec"]["analysis"])
+    changes = recorded.changes(experiment.analysis)
+    if not changes:
+        return ()
+    what = f"[analysis] was changed ({'; '.join(changes)})"
+    if not any(look.kind != "too few" for look in read_looks(edition)):
+        edition.restate(experiment)
+        return (f"{what}. No result was shown before, so verdicts use the file as it is now",)
+    return (
+        f"{what}. Results were shown before, so `bakeoff compare {experiment.name}` goes on with the analysis on record; "
+        "`bakeoff compare FILE` uses the file's at a lower alpha",
+    )
+
+
+def _order_seed(plan: Plan, edition: Edition) -> int:
+    """Return the file's order seed, else the one that the edition has been run with, else a new one."""
+    known = (plan.experiment.order_seed, edition.order_seed())
+    return next((seed for seed in known if seed is not None), secrets.randbits(31))
 
 
 def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = False) -> set[str] | None:
-    """The ids of runs that the plan has and the edition lacks; None when a new edition is to be begun.
+    """Return the ids of runs that the plan has and the edition lacks; None when a new edition is to be begun.
 
     Raises UsageError when the plan cannot go on with this edition.
     """
@@ -415,51 +314,6 @@ def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = F
     return fresh
 
 
-def resumed(plan: Plan, options: Options) -> Edition | None:
-    """The edition that `open_session` would resume, open for reading; None when it would begin a new one.
-
-    Creates nothing. Raises UsageError, LeaseHeld or StorageError where `open_session` would.
-    """
-    directory = layout.experiment_directory(options.root, plan.experiment.name)
-    place = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        reason = errno.EACCES if place.is_dir() else errno.EEXIST if place == directory else errno.ENOTDIR
-        if os.statvfs(place).f_flag & os.ST_RDONLY:
-            reason = errno.EROFS
-        raise StorageError(f"{directory}: cannot make a directory for results: {os.strerror(reason)}")
-    known = [] if options.fresh else layout.editions(directory)
-    if not known:
-        return None
-    if layout.is_held(known[-1].lease) and not options.wait:
-        raise LeaseHeld(f"{directory.name}/{known[-1].name} is being run by another process; --wait waits for it")
-    try:
-        edition = Edition.open(known[-1])
-    except UsageError:
-        if options.source is not None and known[-1].frozen(options.source.suffix).exists():
-            raise  # its results are in another database
-        return None
-    with ExitStack() as undo:
-        undo.enter_context(closing(edition))
-        fresh = _growth(edition, plan, options)
-        if fresh is None:
-            return None
-        _check_code(edition, _provenance(plan, options), options, grown=bool(fresh))
-        undo.pop_all()
-    return edition
-
-
-def _patiently(take: Callable[[], None], patience: float) -> None:
-    """Call `take` until it no longer raises LeaseHeld; raises it after `patience` seconds."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            return take()
-        except LeaseHeld:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(0.2)
-
-
 def _check_code(edition: Edition, now: dict[str, Any], options: Options, *, grown: bool) -> None:
     """Raise UsageError when the code differs from that of the session that recorded the newest results.
 
@@ -471,7 +325,12 @@ def _check_code(edition: Edition, now: dict[str, Any], options: Options, *, grow
     if idle or number is None or options.allow_code_change:
         return
     before = next(session for session in edition.sessions() if session["session"] == number)
-    change = provenance.code_change(before["provenance"], now)
+    # A session that was killed was last seen up to a beat before that.
+    running = [
+        (session["started_at"], session["seen_at"] + (0.0 if session["ended"] else _UNSEEN))
+        for session in edition.sessions()
+    ]
+    change = provenance.code_change(before["provenance"], now, running)
     if change is not None:
         raise UsageError(
             f"the code changed since {edition.paths.experiment}/{edition.paths.name} was begun: {change}. "
@@ -483,7 +342,123 @@ def _provenance(plan: Plan, options: Options) -> dict[str, Any]:
     source = options.source
     ignore = [source, layout.registration_of(source)] if source is not None else []
     return {
-        **provenance.collect(plan.base, sys.argv, ignore=ignore),
+        **provenance.collect(
+            plan.base, sys.argv, ignore=ignore, results=options.root.absolute(), named=codefiles.named_files(plan)
+        ),
         "experiment": str(source.absolute()) if source is not None else None,
         "set": hide_argv(plan.overrides),
     }
+
+
+@dataclass(slots=True)
+class Session:
+    """An edition with its lease held. Close it when done."""
+
+    plan: Plan
+    options: Options
+    edition: Edition
+    lease: Lease
+    number: int
+    order_seed: int
+    """Draws the order of arms in each block (`engine.queue.Order`); recorded in the session's provenance."""
+    new: bool
+    grown: int = 0
+    """How many runs the plan gained since the edition was begun."""
+    notes: tuple[str, ...] = ()
+    """What the workload says about these runs before they start."""
+    switch: Switch = field(default_factory=Switch)
+
+    @property
+    def jobs(self) -> int:
+        return self.options.jobs or self.plan.experiment.jobs or os.cpu_count() or 1
+
+    def run(self, observers: Sequence[Observer] = (), more: More | None = None) -> Summary:
+        """Do what is missing, and what `more` adds. The observers are closed in any case."""
+        how = "failed"
+        try:
+            claims = list_claims(self.edition)
+            queue = Queue(
+                self.plan,
+                self.edition,
+                order_seed=self.order_seed,
+                only=self.selected(),
+                retry_failed=self.options.retry_failed,
+                claimed={claim.position for claim in claims},
+            )
+            summary = Summary()
+            if more or claims or not queue.empty():
+                executor = self._open_executor()
+                try:
+                    scheduler = Scheduler(
+                        self.plan, self.edition, self.number, executor, queue,
+                        switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
+                        renew=self.lease.renew,
+                    )  # fmt: skip
+                    scheduler.adopt(claims)
+                    summary = scheduler.run()
+                except LeaseHeld:
+                    if isinstance(executor, Adopting):
+                        executor.leave()
+                    raise
+                finally:
+                    executor.close()
+            summary.left_out = queue.left_out
+            how = summary.stopped.text if summary.stopped else "done"
+        finally:
+            for observer in observers:
+                observer.close()
+            if how == "failed":
+                try:
+                    self.edition.end_session(self.number, how)
+                except (StorageError, LeaseHeld):
+                    pass  # the user must see the first error, not that this cannot be recorded either
+        summary.complete = self.edition.end_session(self.number, how)
+        return summary
+
+    def _open_executor(self) -> Executor:
+        """Open the executor that the experiment file names. Raises UsageError."""
+        experiment, paths = self.plan.experiment, self.edition.paths
+        live = self.options.stream or registry.dialect(self.plan.dialect).live_files
+        kind = (experiment.executor or ExecutorEntry()).kind
+        setup = NodeSetup(
+            workload=experiment.workload,
+            dialect=self.plan.dialect,
+            paths=paths,
+            base=self.plan.base,
+            jobs=self.jobs,
+            limits=experiment.limits,
+            resources=experiment.resources,
+            fresh=experiment.isolation == "fresh",
+            checkpoints=experiment.resume.checkpoints,
+            settle_after=0.0 if live else _SETTLE_AFTER,
+            edition_mark=self._mark(),
+            session=self.number,
+        )
+        if any(node.executor != kind for node in list_nodes(self.edition)[-1:]):
+            leave_pilots(paths)
+        claims = Claims(self.edition, kind, self.number)
+        asked = self.options.jobs or experiment.jobs
+        executor: Executor = registry.executor(kind).open(ExecutorSetup(setup, self.plan, asked, claims))
+        return executor
+
+    def _mark(self) -> str:
+        """Return what tells processes of this edition from all others, also from those of a copy of its directory.
+
+        The directory's inode stays the same when it is renamed, and a copy gets another. Inodes are only unique on one
+        machine, so the mark names that too, by its boot: no process outlives it (random(4), boot_id).
+        """
+        place = os.stat(self.edition.paths.directory)
+        boot = processes.text("/proc/sys/kernel/random/boot_id").strip()
+        name = f"{self.edition.facts()['created_at']}/{boot}/{place.st_dev}/{place.st_ino}"
+        return hashlib.sha256(name.encode()).hexdigest()[:16]
+
+    def selected(self) -> Callable[[RunRecord], bool] | None:
+        """Return the test for runs that `--only` chooses; None when it chooses all."""
+        only, cells = self.options.only, {cell.index: cell for cell in self.plan.cells}
+        return (lambda run: _matches(run, cells[run.cell], only)) if only else None
+
+    def close(self) -> None:
+        try:
+            self.edition.close()
+        finally:
+            self.lease.close()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bakeoff.records.claims import list_claims, list_nodes
-from lab import LONG, Lab, eventually
-from process_pilots import install, kill, pilots_of
+from support.process_pilots import install, kill, pilots_of
+from support.processes import LONG, Lab, eventually
 
 EXECUTOR = """
 [executor]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bakeoff.engine.session import Options, open_session
 from bakeoff.spec.load import load_plan
-from simulated_cluster import Clock, Cluster, Fault, Killed, executor_of, scheduler_of, virtual_time
+from support.simulated_cluster import Clock, Cluster, Fault, Killed, executor_of, scheduler_of, virtual_time
 
 HOSTS, PILOTS, RUNS = 6, 5, 60
 
@@ -42,7 +42,7 @@ def simulated(place: Path, cluster: Cluster, clock: Clock) -> None:
                     continue
                 cluster.kills.clear()
                 executor.close()
-                assert summary.stopped == ""
+                assert summary.stopped is None
                 cluster.check(session.edition, sorted(executor._fleet.left_out))
                 return
 

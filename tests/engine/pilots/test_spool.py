@@ -100,15 +100,17 @@ def test_a_directory_comes_home_whole_or_not_at_all(tmp_path: Path) -> None:
     (source / "out" / "x").write_text("result")
     (source / "link").symlink_to("/etc/passwd")
     os.mkfifo(source / "pipe")
-    assert not arrivals.install("1.0.1.aa", "run"), "nothing has arrived"
-    (paths.directory / ".incoming" / "1.0.1.aa.part").mkdir()
-    assert not arrivals.install("1.0.1.aa", "run"), "half of it is not it"
-    copy_synced(source, arrivals.delivered("1.0.1.aa"))
-    assert arrivals.install("1.0.1.aa", "run")
-    assert arrivals.install("1.0.1.aa", "run"), "a scheduler that was killed before it recorded comes again"
+    assert not arrivals.install("1.0.1.aaaaaaaaaaaaaaaa", "run"), "nothing has arrived"
+    (paths.directory / ".incoming" / "1.0.1.aaaaaaaaaaaaaaaa.part").mkdir()
+    assert not arrivals.install("1.0.1.aaaaaaaaaaaaaaaa", "run"), "half of it is not it"
+    copy_synced(source, arrivals.delivered("1.0.1.aaaaaaaaaaaaaaaa"))
+    assert arrivals.install("1.0.1.aaaaaaaaaaaaaaaa", "run")
+    assert arrivals.install("1.0.1.aaaaaaaaaaaaaaaa", "run"), (
+        "a scheduler that was killed before it recorded comes again"
+    )
     place = paths.runs / "run"
     assert (place / "out" / "x").read_text() == "result" and (place / "link").is_symlink()
     assert not (place / "pipe").exists()
-    assert not arrivals.install("1.0.2.bb", "run"), "another attempt's directory is not this one's"
+    assert not arrivals.install("1.0.2.bbbbbbbbbbbbbbbb", "run"), "another attempt's directory is not this one's"
     arrivals.settled("run")
     assert sorted(os.listdir(place)) == ["link", "out"]

@@ -15,17 +15,18 @@ file names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bakeoff.records.layout import EditionPaths
+from bakeoff.records.layout import SPOOL, EditionPaths
 from bakeoff.records.run import Attempt
 from bakeoff.spec.experiment import ExecutorEntry, Limits, Resources
 
 if TYPE_CHECKING:  # workers import this module, and need no database
     from bakeoff.records.claims import Claim, Claims
+    from bakeoff.spec.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,7 @@ class NodeSetup:
     """How many attempts may run at once."""
     limits: Limits
     resources: Resources
-    """What one attempt needs; `jobs` keeps to it already."""
-    gpus: tuple[str, ...]
-    """The devices that attempts share."""
-    env: Mapping[str, str]
-    """Added to the environment of every run."""
+    """What one attempt needs."""
     fresh: bool
     """Each in-process run gets its own process."""
     checkpoints: bool
@@ -56,6 +53,11 @@ class NodeSetup:
     edition_mark: str
     """Marks all processes of this edition, also those of earlier sessions."""
     session: int
+    gpus: tuple[str, ...] = ()
+    """The devices of the machine that attempts share. Whoever opens a node there fills it in, and `env`; `jobs` keeps to
+    what the machine has then."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of every run, with `${NAME}` filled in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,26 @@ class ExecutorSetup:
     """What an executor has to know. `node` is for nodes, on whatever machine they are."""
 
     node: NodeSetup
-    settings: ExecutorEntry
-    """An instance of the kind's `Settings`."""
-    variables: Mapping[str, str]
-    """The experiment's `env` as written: an executor that sends it elsewhere lets `${NAME}` be filled in there."""
+    plan: Plan
     jobs: int | None
     """What the user asked for (`--jobs`, `jobs`); None when nothing was asked for."""
     claims: Claims
     """Where an executor that hands attempts to other machines records that, before it does."""
-    tasks: Collection[Path] = ()
-    """Paths of tasks, which an executor without a shared file system brings to nodes."""
+
+    @property
+    def settings(self) -> ExecutorEntry:
+        """An instance of the kind's `Settings`."""
+        return self.plan.experiment.executor or ExecutorEntry()
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The experiment's `env` as written: an executor that sends it elsewhere lets `${NAME}` be filled in there."""
+        return self.plan.experiment.env
+
+    @property
+    def tasks(self) -> list[Path]:
+        """Paths of tasks, which an executor without a shared file system brings to nodes."""
+        return [task.path for task in self.plan.tasks if task.path is not None]
 
 
 class Executor(Protocol):
@@ -122,3 +134,11 @@ class Adopting(Protocol):
 
     def leave(self) -> None:
         """Another scheduler has taken over: what still runs is its, and `close` must leave it alone."""
+
+
+def leave_pilots(paths: EditionPaths) -> None:
+    """Let an edition go on without the pilots that it had: their claims are given up, so they may leave."""
+    if (paths.directory / SPOOL).exists():
+        from bakeoff.engine.pilots import spool
+
+        spool.abandon(paths)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import getpass
 import json
 import math
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,7 +25,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from bakeoff.engine.pilots.settings import PilotSettings, pilot_setup
-from bakeoff.errors import BakeoffError, Problem, UsageError
+from bakeoff.errors import BakeoffError, Problem, StorageError, UsageError
+from bakeoff.records.claims import is_pilot_name
+from bakeoff.records.files import read_inside
 from bakeoff.records.layout import atomic_write
 from bakeoff.spec.experiment import Duration, Experiment, Resources
 
@@ -122,10 +125,17 @@ class SlurmLauncher:
         self._resources = resources
         self._spool = spool
         self._name = name
-        self._jobs: dict[str, str] = {}
+        try:
+            jobs = json.loads(read_inside(spool, _JOBS))
+        except FileNotFoundError:
+            jobs = {}
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{spool / _JOBS}: cannot be read: {error}") from error
+        # It may have come with the edition, and names of jobs are names of logs.
+        self._jobs = {
+            pilot: job for pilot, job in jobs.items() if is_pilot_name(pilot) and re.fullmatch(r"\d+_\d+", str(job))
+        }
         """Pilot to job and task, such as `1234_0`, also those of earlier sessions."""
-        if (spool / _JOBS).exists():
-            self._jobs = json.loads((spool / _JOBS).read_text())
         self._submitted = dict.fromkeys(self._jobs, time.monotonic())
         self._over: dict[str, str] = {}
         self._looking: subprocess.Popen[str] | None = None

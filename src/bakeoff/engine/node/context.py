@@ -35,6 +35,7 @@ class Context:
         self.run_id = attempt.run_id
         self.arm = attempt.arm
         self.task = attempt.task
+        assert attempt.seed is not None  # only imported runs have none, and those are never started
         self.seed = attempt.seed
         self.rollout = attempt.rollout
         self.attempt = attempt.number

@@ -290,7 +290,7 @@ class Node(Executor):
             "seed": attempt.seed,
             "rollout": attempt.rollout,
             "attempt": attempt.number,
-            "params": self._dialect.meta(self._user_params(attempt), attempt),
+            "params": self._dialect.meta(self._user_params(attempt), context),
             "ablation_name": attempt.ablation or "baseline",
             "ablation_flags": list(attempt.flags),
             "cmd": list(command.argv) if command else None,

@@ -96,12 +96,12 @@ class Worker:
                 os._exit(0)  # a thread or an exit handler that the run left must not hold us
 
     def _do(self, attempt: Attempt) -> None:
-        """Run the attempt and fill in its result. An OSError in our own bookkeeping, such as a full disk, is the arm's
+        """Run the attempt and fill in its result. An error in our own bookkeeping, such as a full disk, is the arm's
         failure only after its code was started: it may have caused the error."""
         attempt.started_at, began = time.time(), time.monotonic()
         try:
             context = self._begin(attempt)
-        except OSError as error:
+        except Exception as error:
             self._context = None
             attempt.status, attempt.ended_at, attempt.error = "infra_error", attempt.started_at, describe(error)
             attempt.left_behind = True
@@ -116,7 +116,7 @@ class Worker:
                 self._context = None
                 attempt.series, attempt.trajectory = context.close()
                 self._capture.finish(context.path, renew=not clean)
-        except OSError as error:
+        except Exception as error:
             self._context = None
             outcome, clean = Outcome(status="failed", error=f"its output cannot be kept: {describe(error)}"), False
         attempt.metrics, problem = _plain(context.finished, outcome.metrics)
@@ -205,7 +205,7 @@ class Worker:
                     try:
                         self._capture.settle(context.path)
                         context.flush()
-                    except OSError as error:
+                    except Exception as error:
                         os.write(2, f"bakeoff: cannot write to {context.path}: {error}\n".encode())
 
 

@@ -6,7 +6,8 @@
 | `transport` | the interface that an engine implements: carry messages, start and end pilots |
 | `settings` | settings that all executors with pilots share, and the setup of a pilot |
 | `executor` | the scheduler's side: hands out claimed attempts, fences late reports, takes back what was lost, adopts |
-| `fleet` | the pilots as the scheduler knows them: who has room, who is silent, who takes the place of one that is gone |
+| `held` | which pilot holds which claim, and the states of a claim |
+| `fleet` | the pilots as the scheduler knows them: who is silent, what was lost with whom and why, who takes whose place |
 | `pilot` | the node's side: a long-lived process with slots, around a local node (engine/node) |
 | `mail` | a pilot's letters and the run directories that go with them, in threads of its own |
 | `arrivals` | run directories that come home: beside their place, then renamed |

@@ -10,14 +10,17 @@ scheduler renames into `runs/`, and only for the current claim.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import shutil
-import stat
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from bakeoff.records.claims import is_token
+from bakeoff.records.files import read_inside
 from bakeoff.records.layout import EditionPaths
+from bakeoff.trees import copy_tree, remove_tree
 
 INCOMING = ".incoming"
 _SAVED = re.compile(r"(.+)\.saved-(\d{1,9})")
@@ -28,21 +31,25 @@ class Arrivals:
 
     def __init__(self, paths: EditionPaths) -> None:
         self._paths = paths
-        self._incoming = paths.directory / INCOMING
+        self.incoming = paths.directory / INCOMING
+        """Where directories arrive."""
         self._replaced: list[Path] = []
         """What had the place of directories that were renamed since the last `sync`."""
 
     def delivered(self, token: str) -> Path:
-        """Where the directory of an attempt that ended has to be, when its report is taken in."""
-        return self._incoming / token
+        """Where the directory of an attempt that ended has to be, when its report is taken in.
+
+        Raises OSError for what is not a token: the name came from another machine, or with the edition.
+        """
+        return self.incoming / _checked(token)
 
     def saved(self, token: str, number: int) -> Path:
         """Where copy `number` of a directory goes whose run goes on; a higher number replaces a lower one."""
-        return self._incoming / f"{token}.saved-{number}"
+        return self.incoming / f"{_checked(token)}.saved-{number}"
 
     def open(self) -> None:
         """Make the place. What is on its way from an earlier session stays: its pilots may still deliver."""
-        self._incoming.mkdir(mode=0o700, exist_ok=True)
+        self.incoming.mkdir(mode=0o700, exist_ok=True)
 
     def install(self, token: str, run_id: str) -> bool:
         """Put a delivered directory into its place. False when it is not there: it was lost on its way.
@@ -52,9 +59,10 @@ class Arrivals:
         A scheduler that is killed after this and before the attempt is recorded comes here again, and finds the
         directory in its place: `.token` in it says whose it is.
         """
-        place, fresh = self._paths.runs / run_id, self.delivered(token)
+        place, fresh = self._place(run_id), self.delivered(token)
         if not fresh.is_dir() or fresh.is_symlink():
             return _token_of(place) == token
+        remove(fresh / ".token")  # a run may have made a link of it
         (fresh / ".token").write_text(token)
         self._replace(place, fresh, token)
         return True
@@ -63,14 +71,18 @@ class Arrivals:
         """Put the newest saved copy of a lost attempt into its place, for the next attempt to go on from."""
         copies = sorted((number, path) for name, number, path in self._arrived() if name == token and number)
         if copies:
-            self._replace(self._paths.runs / run_id, copies[-1][1], token)
+            self._replace(self._place(run_id), copies[-1][1], token)
         self.discard([token])
         return bool(copies)
+
+    def _place(self, run_id: str) -> Path:
+        """A run's place, where a link may lie that is to be replaced. Raises Damaged for an id that leads elsewhere."""
+        return self._paths.runs / self._paths.run(run_id).name
 
     def _replace(self, place: Path, fresh: Path, token: str) -> None:
         """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted by `sync`."""
         self._paths.runs.mkdir(exist_ok=True)
-        old = self._incoming / f"{token}.old.part"
+        old = self.incoming / f"{token}.old.part"
         remove(old)
         if os.path.lexists(place):
             os.rename(place, old)
@@ -93,10 +105,12 @@ class Arrivals:
 
     def _arrived(self) -> Iterator[tuple[str, int, Path]]:
         """(token, number, path) of all that has come: 0 for what was delivered, and the numbers of saved copies."""
-        for name in os.listdir(self._incoming) if self._incoming.is_dir() else ():
+        for name in os.listdir(self.incoming) if self.incoming.is_dir() else ():
             found = _SAVED.fullmatch(name)
             token, number = (name, 0) if found is None else (found[1], int(found[2]))
-            yield token, number, self._incoming / name
+            if not is_token(token) or not (self.incoming / name).is_dir() or (self.incoming / name).is_symlink():
+                continue
+            yield token, number, self.incoming / name
 
     def settled(self, run_id: str) -> None:
         """The attempt is recorded: its directory needs no name of a claim any longer."""
@@ -104,12 +118,18 @@ class Arrivals:
 
     def close(self) -> None:
         """Delete what arrived and was never asked for."""
-        remove(self._incoming)
+        remove(self.incoming)
+
+
+def _checked(token: str) -> str:
+    if not is_token(token):
+        raise OSError(errno.EINVAL, f"{token!r} is not the token of a claim")
+    return token
 
 
 def _token_of(directory: Path) -> str | None:
     try:
-        return (directory / ".token").read_text()
+        return read_inside(directory, ".token").decode(errors="replace")
     except OSError:
         return None
 
@@ -122,30 +142,10 @@ def copy_synced(source: Path, target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     remove(part)
     part.parent.mkdir(mode=0o700, exist_ok=True)
-    _copy(source, part)
+    copy_tree(source, part, _sync)
     remove(target)
     os.rename(part, target)
     sync_directory(target.parent)
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.mkdir()
-    for entry in os.scandir(source):
-        there = target / entry.name
-        try:
-            kind = entry.stat(follow_symlinks=False).st_mode
-            if stat.S_ISLNK(kind):
-                there.symlink_to(os.readlink(entry.path))
-            elif stat.S_ISDIR(kind):
-                _copy(Path(entry.path), there)
-            elif stat.S_ISREG(kind):
-                shutil.copyfile(entry.path, there, follow_symlinks=False)
-                shutil.copystat(entry.path, there, follow_symlinks=False)
-                _sync(there)
-        except FileNotFoundError:
-            continue  # a run that goes on has replaced it meanwhile
-    shutil.copystat(source, target)
-    _sync(target)
 
 
 def _sync(path: Path) -> None:
@@ -162,8 +162,9 @@ def sync_directory(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a tree, if it is there."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    """Delete a file, a link or a tree, if it is there; as much of it as can be deleted."""
+    with suppress(OSError):
+        if not path.is_symlink() and path.is_dir():  # a link may lead to what no call takes
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -11,13 +11,12 @@ counted for its node, and answered with `Abandon`, so that a pilot that was cut 
 from __future__ import annotations
 
 import heapq
-import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from bakeoff.engine.pilots.arrivals import Arrivals
-from bakeoff.engine.pilots.fleet import Fleet, KnownPilot
+from bakeoff.engine.pilots.fleet import Fleet, KnownPilot, Loss
+from bakeoff.engine.pilots.held import ClaimState, HeldClaims
 from bakeoff.engine.pilots.messages import (
     Abandon,
     Beat,
@@ -34,7 +33,7 @@ from bakeoff.engine.pilots.messages import (
 )
 from bakeoff.engine.pilots.transport import Launcher, PilotSetup, Transport
 from bakeoff.errors import StorageError
-from bakeoff.records.claims import Claim, Claims
+from bakeoff.records.claims import Claim, Claims, new_token
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
 
@@ -44,22 +43,10 @@ _GATHER = 0.004
 """Seconds for which `wait` looks for further results after the first one."""
 _PAUSE = 2.0
 """`wait` is called several times a second; when it was not for so many seconds, the scheduler stood still."""
-_TIME_TO_LEAVE = 15.0
-"""Seconds that pilots get to say goodbye."""
+_TIME_TO_STOP = 15.0
+"""Seconds that pilots get besides the grace period to say what became of runs that are stopped."""
 _BALANCE_INTERVAL = 0.5
 _DISCARD_INTERVAL = 1.0
-_LOOKS = 20
-"""How often claims are looked at during one expiry: there may be a hundred thousand."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """An attempt with its claim."""
-
-    attempt: Attempt
-    pilot: KnownPilot
-    heard: float
-    """`time.monotonic()` of the last beat that named it, or of when it was handed out."""
 
 
 class PilotExecutor:
@@ -83,22 +70,18 @@ class PilotExecutor:
         self.claims = claims
         self._setup = setup
         self._transport = transport
-        self._launcher = launcher
-        self._fleet = Fleet(setup, claims, transport, launcher, wanted=pilots, expiry=expiry)
-        self._wanted = pilots
+        self._held = HeldClaims()
+        self._fleet = Fleet(setup, claims, self._held, transport, launcher, wanted=pilots, expiry=expiry)
         self._expiry = expiry
         self._arrivals = Arrivals(paths)
         self._arrivals.open()
         self._runs = paths.runs
         self._ready: list[Attempt] = []
         """Started by the scheduler and not yet claimed."""
-        self._room: int | None = None
-        """How many more attempts pilots may hold, those that are ready included; None when it has to be counted."""
-        self._held: dict[str, _Held] = {}
-        self._taken: dict[str, str] = {}
-        """Token of attempts that were returned with a result and are not recorded yet, and the run id if it has files."""
+        self._room = self._fleet.room()
+        """How many more attempts pilots could hold when they were looked at last, those that are ready included."""
         self._back: list[Attempt] = []
-        self._over: set[str] = set()
+        self._to_discard: set[str] = set()
         """Claims that ended and may have left files."""
         self._left = False
         """Another scheduler has taken over."""
@@ -108,28 +91,20 @@ class PilotExecutor:
         self._stop_at = 0.0
         self._looked_at = time.monotonic()
         self._balance_at = 0.0
-        self._expire_at = 0.0
         self._discard_at = 0.0
 
     # -- what the scheduler calls
 
     def capacity(self) -> int:
-        if self._setup.once:
-            return self._wanted - len(self._held) - len(self._ready)
-        if self._room is None:  # asked for each attempt, so it is counted once
-            self._room = sum(pilot.most - len(pilot.tokens) for pilot in self._fleet.with_room())
-        return self._room - len(self._ready)
+        return self._room - len(self._ready)  # asked for each attempt
 
     def start(self, attempt: Attempt) -> None:
         self._ready.append(attempt)
 
     def adopt(self, claim: Claim, attempt: Attempt) -> None:
-        pilot = self._fleet.known(claim.pilot)
-        attempt.token = claim.token
-        attempt.number = claim.attempt
-        pilot.tokens.add(claim.token)
-        self._room = None
-        self._held[claim.token] = _Held(attempt, pilot, time.monotonic())
+        attempt.token, attempt.number = claim.token, claim.attempt
+        self._held.hand_out(claim.token, attempt, self._fleet.known(claim.pilot).name, time.monotonic())
+        self._room = self._fleet.room()
 
     def wait(self, timeout: float) -> list[Attempt]:
         now = time.monotonic()
@@ -138,8 +113,7 @@ class PilotExecutor:
         if paused > _PAUSE:  # we were stopped, suspended or held up: nobody could reach us
             # Everybody gets a third of the expiry to speak again. Not more: on a busy machine there are many pauses.
             since = now - self._expiry * 2 / 3
-            heard: list[_Held | KnownPilot] = [*self._held.values(), *self._fleet.pilots.values()]
-            for each in heard:
+            for each in (*self._held, *self._fleet.pilots.values()):
                 each.heard = min(each.heard + paused, max(each.heard, since))
         idle = self.capacity() > 0  # the scheduler has nothing more to start
         self._hand_out()
@@ -156,29 +130,27 @@ class PilotExecutor:
             interval = _QUICKEST if received else min(1.5 * interval, _SLOWEST)
             time.sleep(min(interval, deadline - now))
         self._fleet.show_presence(now)
-        self._expire(now)
-        for pilot, why in self._fleet.never_began(now):
-            for token in list(pilot.tokens):
-                self._lose(token, f"its pilot never began ({why})", alone=False)
-        replace = not self._setup.once and self._stopping is None
-        self._fleet.keep(now, replace=replace, holding=bool(self._held))
+        for find in (self._fleet.expired, self._fleet.never_began):
+            self._lose(find(now))
+        self._fleet.keep(now, replace=self._stopping is None)
         if idle:
             self._balance(now)
         self._fleet.record(now)
         self._arrivals.sync()
-        if self._over and now >= self._discard_at:
+        if self._to_discard and now >= self._discard_at:
             self._discard_at = now + _DISCARD_INTERVAL
-            self._arrivals.discard(self._over)
-            self._over.clear()
-        self._room = None
+            self._arrivals.discard(self._to_discard)
+            self._to_discard.clear()
+        self._room = self._fleet.room()
         back, self._back = self._back, []
         return back
 
     def recorded(self, attempts: list[Attempt]) -> None:
         over = [attempt.token for attempt in attempts if attempt.token is not None]
         for token in over:
-            if run_id := self._taken.pop(token, ""):
-                self._arrivals.settled(run_id)
+            claim = self._held.recorded(token)
+            if claim is not None and claim.directory:
+                self._arrivals.settled(claim.attempt.run_id)
         self._transport.recorded(over)
 
     def stop(self, *, running: bool) -> None:
@@ -186,41 +158,29 @@ class PilotExecutor:
         self._ready = []
         if self._stopping is None or (running and not self._stopping):
             self._stopping, self._stop_at = running, time.monotonic()
-            for pilot in self._fleet.pilots.values():
-                if pilot.tokens:
-                    self._transport.send(pilot.name, [Stop(running)])
-        patience = self._setup.limits.get("grace", 5.0) + _TIME_TO_LEAVE
+            for name in self._fleet.pilots:
+                if self._held.count(name):
+                    self._transport.send(name, [Stop(running)])
+        patience = self._setup.limits.get("grace", 5.0) + _TIME_TO_STOP
         if running and time.monotonic() - self._stop_at > patience:
-            for token, held in list(self._held.items()):  # nobody answers: the user does not wait for an expiry
-                self._release(token)
-                attempt = held.attempt
+            for claim in list(self._held):  # nobody answers: the user does not wait for an expiry
+                self._held.end(claim.token, ClaimState.CANCELLED)
+                attempt = claim.attempt
                 attempt.status, attempt.error = "cancelled", "stopped; its node did not answer"
                 attempt.ended_at = time.time() if attempt.started_at is not None else None
                 self._back.append(attempt)
-            self._room = None
 
     def leave(self) -> None:
-        self._fleet.pilots.clear()
         self._left = True
 
     def close(self) -> None:
         """Let every pilot leave, and remove what was only needed to talk to them."""
         if self._left:
             return
-        living = [pilot for pilot in self._fleet.pilots.values() if pilot.state != "gone"]
-        for pilot in living:
-            self._transport.send(pilot.name, [Quit(now=True)])
-        deadline = time.monotonic() + _TIME_TO_LEAVE
-        while any(pilot.state in ("ready", "leaving") for pilot in living) and time.monotonic() < deadline:
-            for name, message in self._transport.receive():
-                if isinstance(message, Bye):
-                    self._fleet.pilots[name].state = "gone"
-            time.sleep(0.02)
-        self._launcher.close()
+        self._fleet.close()
         try:
-            self.claims.drop(
-                [held.attempt for held in self._held.values()]
-            )  # when the scheduler leaves because of an error: they have ended
+            # Some are held when the scheduler leaves because of an error: they have ended.
+            self.claims.drop([claim.attempt for claim in self._held])
             self._fleet.record(float("inf"))
         except StorageError:
             pass  # the first error is the one to report; the next session finds the claims and lets them expire
@@ -234,12 +194,8 @@ class PilotExecutor:
         if not self._ready:
             return
         batches: dict[str, list[Order]] = {}
-        if self._setup.once:
-            able = self._fleet.open(len(self._ready))
-        else:
-            able = self._fleet.with_room()
         # A heap of (share of it that is taken, pilot): the one with the most room is first.
-        rooms = [(len(pilot.tokens) / pilot.most, pilot.name) for pilot in able]
+        rooms = [(self._taken_share(pilot.name), pilot.name) for pilot in self._fleet.able(len(self._ready))]
         heapq.heapify(rooms)
         claims: list[Claim] = []
         now = time.monotonic()
@@ -247,16 +203,14 @@ class PilotExecutor:
             if not rooms:
                 break
             name = rooms[0][1]
-            pilot = self._fleet.pilots[name]
-            token = f"{self.claims.session}.{attempt.position}.{attempt.number}.{secrets.token_hex(8)}"
+            token = new_token(self.claims.session, attempt.position, attempt.number)
             attempt.token, attempt.node = token, name
             claims.append(
                 Claim(token, attempt.position, attempt.number, self.claims.session, name, self.claims.executor)
             )
-            self._held[token] = _Held(attempt, pilot, now)
-            pilot.tokens.add(token)
-            if len(pilot.tokens) < pilot.most:
-                heapq.heapreplace(rooms, (len(pilot.tokens) / pilot.most, name))
+            self._held.hand_out(token, attempt, name, now)
+            if (share := self._taken_share(name)) < 1:
+                heapq.heapreplace(rooms, (share, name))
             else:
                 heapq.heappop(rooms)
             resumes = (self._runs / attempt.run_id).is_dir() if attempt.number > 1 else False
@@ -267,20 +221,23 @@ class PilotExecutor:
         for name, orders in batches.items():
             self._transport.send(name, [Orders(orders), *([Quit()] if self._setup.once else ())])
         if self._setup.once:
-            self._fleet.start(self._fleet.pilots[name] for name in batches)
+            self._fleet.start(batches)
+
+    def _taken_share(self, pilot: str) -> float:
+        return self._held.count(pilot) / self._held.most(pilot)
 
     def _balance(self, now: float) -> None:
         """Call back what waits in one pilot behind long runs, while another has a free slot and there is nothing else."""
         if now < self._balance_at or self._stopping is not None or self._setup.once:
             return
         self._balance_at = now + _BALANCE_INTERVAL
-        usable = self._fleet.usable()
-        free = sum(max(0, pilot.slots - len(pilot.tokens)) for pilot in usable)
-        crowded = [pilot for pilot in usable if len(pilot.tokens) > pilot.slots] if free else []
-        for pilot in sorted(crowded, key=lambda pilot: -len(pilot.tokens)):
-            waiting = sorted(token for token in pilot.tokens if self._held[token].attempt.started_at is None)
-            chosen = waiting[: min(free, len(pilot.tokens) - pilot.slots)]
-            if chosen:
+        usable, count = self._fleet.usable(), self._held.count
+        free = sum(max(0, pilot.slots - count(pilot.name)) for pilot in usable)
+        crowded = [pilot for pilot in usable if count(pilot.name) > pilot.slots] if free else []
+        for pilot in sorted(crowded, key=lambda pilot: -count(pilot.name)):
+            claims = self._held.of(pilot.name)
+            waiting = sorted(claim.token for claim in claims if claim.attempt.started_at is None)
+            if chosen := waiting[: min(free, len(claims) - pilot.slots)]:
                 self._transport.send(pilot.name, [Recall(chosen)])
                 free -= len(chosen)
 
@@ -294,27 +251,21 @@ class PilotExecutor:
             case Hello():
                 self._fleet.said_hello(pilot, message, adopting=self._adopting)
             case Beat():
-                if message.most != pilot.most:
-                    pilot.most = message.most
-                    self._fleet.may_have_room(pilot)
                 self._beat(pilot, message)
             case Report(token, attempt, directory):
                 self._report(pilot, token, attempt, directory)
             case Returned(tokens):
                 self._returned(tokens)
-            case Bye():
-                self._said_bye(pilot, message)
+            case Bye(why, lost, expected):
+                self._fleet.left(pilot, "" if expected else why)
+                claims = self._held.of(pilot.name)
+                self._returned([claim.token for claim in claims if claim.token not in lost])  # it had not begun them
+                left = [claim for claim in claims if claim.token in lost]
+                self._lose([Loss(left, ClaimState.LOST, f"{pilot.host}: {why}")])
 
     def _beat(self, pilot: KnownPilot, beat: Beat) -> None:
-        over = set()
-        for token, began in beat.held:
-            entry = self._held.get(token)
-            if entry is None:
-                if token not in self._taken:
-                    over.add(token)
-            else:
-                entry.heard = pilot.heard
-                entry.attempt.started_at = began
+        self._held.allow(pilot.name, beat.most)
+        over = self._held.name(beat.held, pilot.heard)
         if beat.whole and not self._adopting:
             # A beat may have been written before a report that was read first; the next one tells.
             if again := sorted(over & pilot.over):
@@ -322,83 +273,41 @@ class PilotExecutor:
             pilot.over = over
 
     def _report(self, pilot: KnownPilot, token: str, report: Attempt, directory: bool) -> None:
-        held = self._release(token)
-        if held is None:
-            if token not in self._taken:
-                self._transport.recorded([token])  # nobody waits for it any more
-                if not self._adopting:
-                    pilot.late += 1
-                    pilot.changed = True
-                    self._over.add(token)
+        if self._held.is_over(token):
+            self._transport.recorded([token])  # nobody waits for it any more
+            if not self._adopting:
+                pilot.late += 1
+                pilot.changed = True
+                self._to_discard.add(token)
+        claim = self._held.end(token, ClaimState.REPORTED)
+        if claim is None:
             return
-        attempt = held.attempt
+        attempt = claim.attempt
         attempt.take_result(report)
         attempt.command, attempt.node = report.command, pilot.name
         if directory and not self._arrivals.install(token, attempt.run_id):
             attempt.status, attempt.error = "infra_error", "its directory was lost on its way home"
         if self._setup.checkpoints:
-            self._over.add(token)  # copies that came while it ran
-        self._taken[token] = attempt.run_id if directory else ""
+            self._to_discard.add(token)  # copies that came while it ran
+        claim.directory = directory
         self._fleet.succeeded(pilot)
         self._back.append(attempt)
 
-    def _returned(self, tokens: Sequence[str]) -> None:
-        given = [held.attempt for token in tokens if (held := self._release(token)) is not None]
-        self.claims.drop(given)
-        for attempt in given:
+    def _returned(self, tokens: Iterable[str]) -> None:
+        ended = [claim for token in tokens if (claim := self._held.end(token, ClaimState.RETURNED)) is not None]
+        self.claims.drop([claim.attempt for claim in ended])
+        for claim in ended:
+            attempt = claim.attempt
             attempt.status, attempt.started_at, attempt.token = "planned", None, None
             self._back.append(attempt)
 
-    def _said_bye(self, pilot: KnownPilot, bye: Bye) -> None:
-        """Those of its attempts that it names are lost with it; others it had not begun."""
-        self._fleet.left(pilot, "" if bye.expected else bye.why)
-        self._returned([token for token in pilot.tokens if token not in bye.lost])
-        for token in bye.lost:
-            self._lose(token, f"{pilot.host}: {bye.why}", alone=False)
-
-    def _release(self, token: str) -> _Held | None:
-        """The claim is over; None when it already was."""
-        held = self._held.pop(token, None)
-        if held is not None:
-            held.pilot.tokens.discard(token)
-            self._fleet.may_have_room(held.pilot)
-        return held
-
-    # -- losses
-
-    def _expire(self, now: float) -> None:
-        """Take back what has not been heard of for too long. Only called after everything that waits has been read.
-
-        A silent pilot loses all that it has at once, whenever it got it: that is one loss of its node. One that speaks
-        loses what it has not named for that long: the order never reached it.
-        """
-        if now < self._expire_at:
-            return
-        self._expire_at = now + self._expiry / _LOOKS
-        self._fleet.fell_silent(now)
-        expired = {}
-        for pilot in self._fleet.pilots.values():
-            named_by = float("inf") if self._fleet.is_dead(pilot, now) else pilot.heard - self._expiry
-            if tokens := [token for token in pilot.tokens if self._held[token].heard < named_by]:
-                expired[pilot.name] = tokens
-        for name, tokens in expired.items():
-            pilot = self._fleet.pilots[name]
-            why = self._launcher.ended().get(name, "")
-            alone = self._fleet.survived(pilot) and not (why and self._launcher.explained(why))
-            self._fleet.count_loss(pilot, now)
-            text = f"node {pilot.host or name} was lost" + (f" ({why})" if why else f": silent for {self._expiry:g} s")
-            for token in tokens:
-                self._lose(token, text, alone=alone and self._held[token].attempt.started_at is not None)
-            if not self._fleet.is_dead(pilot, now):  # it lives, and does not know these: an order was lost
-                self._transport.send(name, [Abandon(tokens)])
-
-    def _lose(self, token: str, why: str, *, alone: bool) -> None:
-        held = self._release(token)
-        if held is None:
-            return
-        attempt = held.attempt
-        self._arrivals.rescue(token, attempt.run_id)
-        attempt.lost = "alone" if alone else "yes"
-        attempt.status, attempt.error = "infra_error", why
-        attempt.ended_at = time.time() if attempt.started_at is not None else None
-        self._back.append(attempt)
+    def _lose(self, losses: Iterable[Loss]) -> None:
+        for loss in losses:
+            for claim in loss.claims:
+                self._held.end(claim.token, loss.state)
+                attempt = claim.attempt
+                self._arrivals.rescue(claim.token, attempt.run_id)
+                attempt.lost = "alone" if loss.alone and attempt.started_at is not None else "yes"
+                attempt.status, attempt.error = "infra_error", loss.why
+                attempt.ended_at = time.time() if attempt.started_at is not None else None
+                self._back.append(attempt)

@@ -1,6 +1,6 @@
 """The pilots as the scheduler knows them: which are there and have room, and who takes the place of one that is gone.
 
-A machine whose pilots were lost several times in a row is left out. Pilots that fall silent together count as one loss
+The fleet starts pilots, watches them, and says which claims were lost with them and why. A machine whose pilots were lost several times in a row is left out. Pilots that fall silent together count as one loss
 of their machine; a pilot that falls silent while its neighbours on the same machine go on was lost alone.
 """
 
@@ -12,17 +12,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bakeoff.engine.pilots.messages import Hello, NodeFacts, Presence, Quit
+from bakeoff.engine.pilots.held import ClaimState, HeldClaim, HeldClaims
+from bakeoff.engine.pilots.messages import Abandon, Bye, Hello, NodeFacts, Presence, Quit
 from bakeoff.engine.pilots.transport import Launcher, PilotSetup, Transport
 from bakeoff.errors import BakeoffError
-from bakeoff.records.claims import Claims, NodeRecord
+from bakeoff.records.claims import Claims, NodeRecord, pilot_name
 
 _SURVIVES = 2
-"""A neighbour that is heard of so many heartbeats after a pilot's last word has survived it. Pilots of a node beat at
+"""A neighbour that is heard of so many heartbeats after a pilot's last message has survived it. Pilots of a node beat at
 different moments, so one heartbeat would not tell a pilot that died alone from a node that was cut off."""
 _LOST_IN_A_ROW = 3
 _FAILED_STARTS = 3
 _RECORD_INTERVAL = 5.0
+_TIME_TO_LEAVE = 15.0
+"""Seconds that pilots get to leave at the end."""
+_LOOKS = 20
+"""How often claims are looked at during one expiry: there may be a hundred thousand."""
 
 
 @dataclass(slots=True)
@@ -34,10 +39,6 @@ class KnownPilot:
     """`silent`: its claims expired; it may come back. `gone`: it said goodbye, or never will."""
     facts: NodeFacts | None = None
     slots: int = 0
-    most: int = 0
-    """How many attempts it holds at most."""
-    tokens: set[str] = field(default_factory=set)
-    """Its claims."""
     heard: float = 0.0
     """`time.monotonic()` of its last message."""
     began: float = float("inf")
@@ -54,14 +55,34 @@ class KnownPilot:
         return self.facts.host if self.facts is not None else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Claims that are lost together with their pilot, or by it."""
+
+    claims: list[HeldClaim]
+    state: ClaimState
+    why: str
+    alone: bool = False
+    """Other pilots on the same machine go on, and the engine does not explain it: the runs may have caused it."""
+
+
 class Fleet:
-    """`wanted` pilots are kept going; with `setup.once` they are opened by whoever needs them."""
+    """`wanted` pilots are kept going; with `setup.once` there is one for each attempt, and at most so many at a time."""
 
     def __init__(
-        self, setup: PilotSetup, claims: Claims, transport: Transport, launcher: Launcher, *, wanted: int, expiry: float
+        self,
+        setup: PilotSetup,
+        claims: Claims,
+        held: HeldClaims,
+        transport: Transport,
+        launcher: Launcher,
+        *,
+        wanted: int,
+        expiry: float,
     ) -> None:
         self._setup = setup
         self._claims = claims
+        self._held = held
         self._transport = transport
         self._launcher = launcher
         self._wanted = wanted
@@ -70,8 +91,6 @@ class Fleet:
         self.pilots = {name: KnownPilot(name, "silent", heard=now) for name in transport.known()}
         self.left_out: set[str] = set()
         """Hosts that get nothing more."""
-        self._unfilled: set[str] = set()
-        """Pilots that may have room: something has changed since they were full."""
         self._in_a_row: Counter[str] = Counter()
         """Losses since the last success, by host."""
         self._lost_at: dict[str, float] = {}
@@ -80,6 +99,7 @@ class Fleet:
         self._failed_starts = 0
         self._refusal = ""
         self._present_at = 0.0
+        self._expire_at = 0.0
         self._keep_at = 0.0
         self._record_at = 0.0
 
@@ -90,63 +110,69 @@ class Fleet:
         return self.pilots.setdefault(name, KnownPilot(name, "silent", heard=time.monotonic()))
 
     def usable(self) -> list[KnownPilot]:
-        """Pilots that may get attempts. One that has missed several beats is probably lost, and gets nothing more."""
-        since = time.monotonic() - self._expiry / 2
-        return [
-            pilot
-            for pilot in self.pilots.values()
-            if pilot.state == "ready" and pilot.heard >= since and pilot.host not in self.left_out
-        ]
+        """Return pilots that may get attempts."""
+        return self._usable(self.pilots)
 
     def with_room(self) -> list[KnownPilot]:
-        """Those of them that may take more. Looks only at pilots that have changed, not at a thousand that are full."""
-        able, since = [], time.monotonic() - self._expiry / 2
-        for name in list(self._unfilled):
-            pilot = self.pilots.get(name)
-            if (
-                pilot is None
-                or pilot.state != "ready"
-                or len(pilot.tokens) >= pilot.most
-                or pilot.host in self.left_out
-            ):
-                self._unfilled.discard(name)
-            elif pilot.heard >= since:
-                able.append(pilot)
-        return able
+        """Return those of them that may take more."""
+        return self._usable(self._held.rooms())
 
-    def may_have_room(self, pilot: KnownPilot) -> None:
-        self._unfilled.add(pilot.name)
+    def _usable(self, names: Iterable[str]) -> list[KnownPilot]:
+        """Leave out a pilot that has missed several beats: it is probably lost."""
+        since, left_out = time.monotonic() - self._expiry / 2, self.left_out
+        return [
+            pilot
+            for name in names
+            if (pilot := self.pilots[name]).state == "ready"
+            and pilot.heard >= since
+            and not (left_out and pilot.host in left_out)
+        ]
 
-    def open(self, number: int) -> list[KnownPilot]:
-        """Places for so many further pilots, which are not started yet."""
-        names = []
-        for _ in range(number):
-            self._number += 1
-            names.append(f"{self._claims.session}-{self._number}")
+    def room(self) -> int:
+        """Return how many more attempts may be handed out."""
+        if self._setup.once:
+            return self._wanted - len(self._held)
+        rooms = self._held.rooms()
+        return sum(rooms[pilot.name] for pilot in self.with_room())
+
+    def able(self, number: int) -> list[KnownPilot]:
+        """Return pilots to hand out attempts to; with `setup.once` so many new ones, to be started afterwards."""
+        if not self._setup.once:
+            return self.with_room()
+        opened = self._open(number)
+        for pilot in opened:
+            self._held.allow(pilot.name, 1)
+        return opened
+
+    def _open(self, number: int) -> list[KnownPilot]:
+        """Make places for so many further pilots, which are not started yet."""
+        first, self._number = self._number + 1, self._number + number
+        names = [pilot_name(self._claims.session, each) for each in range(first, self._number + 1)]
         self._transport.open(dict.fromkeys(names, self._setup))
         now = time.monotonic()
-        opened = [KnownPilot(name, heard=now, most=1) for name in names]
+        opened = [KnownPilot(name, heard=now) for name in names]
         self.pilots |= {pilot.name: pilot for pilot in opened}
         return opened
 
-    def start(self, pilots: Iterable[KnownPilot]) -> None:
-        self._launcher.start([pilot.name for pilot in pilots], avoid=sorted(self.left_out))
+    def start(self, pilots: Iterable[str]) -> None:
+        """Ask the engine for these pilots, on hosts that are not left out."""
+        self._launcher.start(list(pilots), avoid=sorted(self.left_out))
 
     # -- what is heard of them
 
     def heard(self, name: str, *, adopting: bool) -> KnownPilot | None:
-        """A message came from this pilot; None when it is forgotten."""
+        """Note that a message came from this pilot; None when it is forgotten."""
         pilot = self.pilots.get(name)
         if pilot is not None:
             pilot.heard = time.monotonic()
-            if pilot.state == "silent" and pilot.facts is not None and pilot.most and not adopting:
+            if pilot.state == "silent" and pilot.facts is not None and self._held.most(name) and not adopting:
                 pilot.state = "ready"  # it was cut off, and is back
-                self.may_have_room(pilot)
         return pilot
 
     def said_hello(self, pilot: KnownPilot, hello: Hello, *, adopting: bool) -> None:
-        pilot.facts, pilot.slots, pilot.most, pilot.changed = hello.node, hello.slots, hello.most, True
-        self.may_have_room(pilot)
+        """Take in what the pilot says about itself."""
+        pilot.facts, pilot.slots, pilot.changed = hello.node, hello.slots, True
+        self._held.allow(pilot.name, hello.most)
         self._keep_at = 0.0
         pilot.began = pilot.heard
         if hello.refusal:
@@ -159,7 +185,7 @@ class Fleet:
             pilot.state = "ready"
 
     def left(self, pilot: KnownPilot, failure: str) -> None:
-        """The pilot is gone. `failure` is what went wrong, if something did."""
+        """Note that the pilot is gone. `failure` is what went wrong, if something did."""
         if failure:
             self._refusal = failure
             self._failed_starts += pilot.state == "starting"  # it could not even say what it is
@@ -167,24 +193,47 @@ class Fleet:
         self._keep_at = 0.0
 
     def succeeded(self, pilot: KnownPilot) -> None:
-        """An attempt came back from it."""
+        """Note that an attempt came back from it."""
         self._in_a_row.pop(pilot.host, None)
         self._failed_starts = 0
 
     # -- losses
 
-    def fell_silent(self, now: float) -> None:
-        """Notes which pilots have not been heard of for too long."""
+    def expired(self, now: float) -> list[Loss]:
+        """Find claims that have not been heard of for too long, a few times in each expiry.
+
+        A silent pilot loses all that it holds at once, whenever it got it: that is one loss of its node. One that speaks
+        loses what it has not named for so long: the order never reached it.
+        """
+        if now < self._expire_at:
+            return []
+        self._expire_at = now + self._expiry / _LOOKS
         for pilot in self.pilots.values():
-            if self.is_dead(pilot, now) and (pilot.tokens or pilot.state == "ready"):
+            if self._is_silent(pilot, now) and (pilot.state == "ready" or self._held.count(pilot.name)):
                 pilot.state = "silent"  # an idle one, too: it would lose what it is given
                 self._keep_at = 0.0
+        losses = []
+        for pilot in self.pilots.values():
+            silent = self._is_silent(pilot, now)
+            named_by = float("inf") if silent else pilot.heard - self._expiry
+            if claims := [claim for claim in self._held.of(pilot.name) if claim.heard < named_by]:
+                losses.append(self._explain(pilot, claims))
+                self._count_loss(pilot, now)
+                if not silent:
+                    self._transport.send(pilot.name, [Abandon([claim.token for claim in claims])])
+        return losses
 
-    def is_dead(self, pilot: KnownPilot, now: float) -> bool:
-        waits = pilot.state == "starting" and pilot.facts is None  # in the engine's queue
-        return not waits and now - pilot.heard > self._expiry
+    def _is_silent(self, pilot: KnownPilot, now: float) -> bool:
+        queued = pilot.state == "starting" and pilot.facts is None  # by the engine
+        return not queued and now - pilot.heard > self._expiry
 
-    def survived(self, pilot: KnownPilot) -> bool:
+    def _explain(self, pilot: KnownPilot, claims: list[HeldClaim]) -> Loss:
+        ended = self._launcher.ended().get(pilot.name, "")
+        why = f" ({ended})" if ended else f": silent for {self._expiry:g} s"
+        alone = self._survived(pilot) and not (ended and self._launcher.explained(ended))
+        return Loss(claims, ClaimState.EXPIRED, f"node {pilot.host or pilot.name} was lost{why}", alone)
+
+    def _survived(self, pilot: KnownPilot) -> bool:
         """Whether a neighbour shows that the machine is not what failed: it was there before, and was heard of since.
 
         One that came later shows nothing: a machine that crashed may be back.
@@ -198,7 +247,7 @@ class Fleet:
             for other in self.pilots.values()
         )
 
-    def count_loss(self, pilot: KnownPilot, now: float) -> None:
+    def _count_loss(self, pilot: KnownPilot, now: float) -> None:
         pilot.lost += 1
         pilot.changed = True
         if pilot.host and pilot.heard > self._lost_at.get(pilot.host, 0.0):
@@ -221,25 +270,25 @@ class Fleet:
             if pilot.state != "gone":
                 self._transport.send(pilot.name, [presence])
 
-    def never_began(self, now: float) -> list[tuple[KnownPilot, str]]:
-        """Pilots that are over without a word, and the engine's word for why. Only looks when `keep` is due."""
-        silent = []
+    def never_began(self, now: float) -> list[Loss]:
+        """Find pilots that ended before their first message, as the engine says. Only looks when `keep` is due."""
+        losses = []
         for name, why in self._launcher.ended().items() if now >= self._keep_at else ():
             pilot = self.pilots.get(name)
             if pilot is None or pilot.state == "gone":
                 continue
+            # A message may still be on its way through the file system.
             if pilot.state == "starting" and now - pilot.heard > self._setup.heartbeat:
-                # A last word may still be on its way through the file system.
                 pilot.state = "gone"
                 if not self._launcher.explained(why):
                     self._failed_starts += 1
                     self._refusal = f"it ended without a word ({why})\n{self._launcher.log(name)}".rstrip()
-                silent.append((pilot, why))
-            elif pilot.state == "silent" and not pilot.tokens:
+                losses.append(Loss(self._held.of(name), ClaimState.LOST, f"its pilot never began ({why})"))
+            elif pilot.state == "silent" and not self._held.count(name):
                 pilot.state = "gone"
-        return silent
+        return losses
 
-    def keep(self, now: float, *, replace: bool, holding: bool) -> None:
+    def keep(self, now: float, *, replace: bool) -> None:
         """Forget pilots that are gone, and with `replace` start others in their place.
 
         Looks at all of them when one has come or gone, and otherwise a few times for each heartbeat. Raises BakeoffError
@@ -251,7 +300,7 @@ class Fleet:
         engine = self._claims.executor
         if self._failed_starts >= max(_FAILED_STARTS, self._wanted) and not self.usable():
             raise BakeoffError(f"pilots of the executor {engine} cannot start: {self._refusal}")
-        if self.left_out and not holding and not self.usable() and self._only_bad_hosts():
+        if self.left_out and not len(self._held) and not self.usable() and self._only_bad_hosts():
             raise BakeoffError(
                 f"every node that the executor {engine} gets was lost {_LOST_IN_A_ROW} times in a row: "
                 f"{', '.join(sorted(self.left_out))}. The same command does the rest when they are well again"
@@ -264,11 +313,12 @@ class Fleet:
                 # An adopted pilot that has not spoken yet may: it gets one expiry to do so.
                 alive += pilot.state != "silent" or now - pilot.heard <= self._expiry
         for pilot in gone:
-            if not pilot.tokens and not pilot.changed:
+            if not pilot.changed and not self._held.count(pilot.name):
                 del self.pilots[pilot.name]
+                self._held.forget(pilot.name)
                 self._transport.forget(pilot.name)
-        if replace and alive < self._wanted:
-            self.start(self.open(self._wanted - alive))
+        if replace and not self._setup.once and alive < self._wanted:
+            self.start(pilot.name for pilot in self._open(self._wanted - alive))
 
     def _only_bad_hosts(self) -> bool:
         """Whether all pilots that are there are on hosts that are left out, and none is still to come."""
@@ -287,8 +337,21 @@ class Fleet:
                 records.append(
                     NodeRecord(
                         pilot.name, self._claims.session, self._claims.executor, facts.host, facts.kind, facts.code,
-                        time.time(), pilot.lost, pilot.late,
+                        time.time(), pilot.lost, pilot.late, facts.packages,
                     )
                 )  # fmt: skip
         if records:
             self._claims.see(records)
+
+    def close(self) -> None:
+        """Let every pilot leave, and end those that do not."""
+        living = [pilot for pilot in self.pilots.values() if pilot.state != "gone"]
+        for pilot in living:
+            self._transport.send(pilot.name, [Quit(now=True)])
+        deadline = time.monotonic() + _TIME_TO_LEAVE
+        while any(pilot.state in ("ready", "leaving") for pilot in living) and time.monotonic() < deadline:
+            for name, message in self._transport.receive():
+                if isinstance(message, Bye):
+                    self.pilots[name].state = "gone"
+            time.sleep(0.02)
+        self._launcher.close()

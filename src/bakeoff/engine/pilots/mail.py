@@ -6,16 +6,22 @@ they left it.
 
 from __future__ import annotations
 
-import shutil
+import errno
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 
+import msgspec
+
+from bakeoff.engine.pilots.arrivals import remove
 from bakeoff.engine.pilots.messages import Downward, Order, Report, Upward
 from bakeoff.engine.pilots.transport import Link
+from bakeoff.trees import make_readable
 
 _DELIVERY_TRIES = 5
 _QUICKEST, _SLOWEST = 0.005, 0.25
@@ -26,7 +32,9 @@ class Mail:
     """Letters to and from the scheduler, and the run directories that go with them.
 
     Two threads call the link: one exchanges messages, the other carries directories, so that no gigabyte holds up a
-    heartbeat. A report is sent when its directory has been delivered.
+    heartbeat. A report is sent when its directory has been delivered. Whatever goes wrong with one directory is noted for
+    its run, and the next one is carried. An error that ends the exchange of messages is in `broken`: nothing can be sent
+    any more, so the pilot has to leave.
     """
 
     def __init__(self, link: Link) -> None:
@@ -48,7 +56,9 @@ class Mail:
         """Orders whose directories have been brought here, or could not be."""
         self.trouble = ""
         """What the last failed exchange said."""
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange, self._carry)]
+        self.broken: Exception | None = None
+        """What ended the thread that exchanges messages."""
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._talk, self._carry)]
         for thread in self._threads:
             thread.start()
 
@@ -80,11 +90,18 @@ class Mail:
     def close(self, patience: float) -> None:
         """Send what is left, for `patience` seconds at most."""
         deadline = time.monotonic() + patience
-        while (self.carrying or self._out) and time.monotonic() < deadline:
+        while (self.carrying or self._out) and self.broken is None and time.monotonic() < deadline:
             time.sleep(0.005)
         self._closing = True
         self._posted.set()
         self._threads[0].join(max(0.1, deadline - time.monotonic()))
+
+    def _talk(self) -> None:
+        try:
+            self._exchange()
+        except Exception as error:
+            traceback.print_exc()  # in the pilot's log, which the scheduler quotes
+            self.broken = error
 
     def _exchange(self) -> None:
         interval = _QUICKEST
@@ -109,7 +126,11 @@ class Mail:
 
     def _carry(self) -> None:
         while True:
-            self._freight.get()()
+            work = self._freight.get()
+            try:
+                work()
+            except Exception:
+                traceback.print_exc()  # the run itself was told; the next directory is carried all the same
 
     def _fetch(self, order: Order, directory: Path, cache: Path) -> None:
         error = None
@@ -121,10 +142,10 @@ class Mail:
                     self._link.fetch(digest, cache / digest)
             if order.resumes:
                 what = "its earlier directory"
-                shutil.rmtree(directory, ignore_errors=True)
+                remove(directory)
                 self._link.fetch(order.attempt.run_id, directory)
-        except (OSError, shutil.Error) as trouble:
-            error = OSError(f"{what} could not be brought here: {trouble}")
+        except Exception as trouble:
+            error = OSError(f"{what} could not be brought here: {_describe(trouble)}")
         self.fetched.append((order, error))
 
     def _save(self, token: str, directory: Path) -> None:
@@ -133,24 +154,50 @@ class Mail:
             if directory.is_dir():
                 self._link.save(token, directory)
                 self.save_took = time.monotonic() - began
-        except (OSError, shutil.Error):
-            pass  # the next one may arrive; until then a lost run goes on from an older one
+        except Exception:
+            traceback.print_exc()  # the next one may arrive; until then a lost run goes on from an older one
         finally:
             self.saving.discard(token)
 
-    def _deliver(self, report: Report, directory: Path) -> None:
-        """A directory that cannot be brought home is an infrastructure failure, never a success without files."""
+    def _deliver(self, said: Report, directory: Path) -> None:
+        """Bring the directory home and send the report. Without its directory no run is a success."""
         for number in range(1, _DELIVERY_TRIES + 1):
             try:
-                self._link.deliver(report.token, directory)
+                self._link.deliver(said.token, directory)
+                report = said
                 break
-            except (OSError, shutil.Error) as error:
-                reason = str(error)
+            except Exception as error:
+                if isinstance(error, PermissionError) and number == 1:
+                    with suppress(OSError):
+                        make_readable(directory)
+                        continue
+                report = without_directory(said, directory, error)
+                if report.attempt.status == "failed" or not isinstance(error, OSError):  # it would be the same again
+                    traceback.print_exc()
+                    break
                 time.sleep(0.2 * 2**number)
-        else:
-            report.attempt.status = "infra_error"
-            report.attempt.error = f"its directory could not be brought home: {reason}"
-            report = Report(report.token, report.attempt)
         self.post(report)
         del self.carrying[report.token]
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(directory)
+
+
+def without_directory(report: Report, directory: Path, error: Exception) -> Report:
+    """The report of a run whose directory cannot be brought home: an infrastructure failure, unless it is its own doing.
+
+    Nothing takes a path that is too long, and nobody reads files that a run gave to another user. If that were no result, a
+    run that is wrong could do it in order to be tried again.
+    """
+    own = isinstance(error, OSError) and (
+        error.errno in (errno.ENAMETOOLONG, errno.EFBIG)
+        or (error.errno in (errno.EACCES, errno.EPERM) and str(error.filename or "").startswith(str(directory)))
+    )
+    attempt = msgspec.structs.replace(
+        report.attempt,
+        status="failed" if own else "infra_error",
+        error=f"its directory could not be brought home: {_describe(error)}",
+    )
+    return Report(report.token, attempt)
+
+
+def _describe(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

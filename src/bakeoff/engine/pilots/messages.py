@@ -74,8 +74,10 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     """Processor, cores, memory and devices in one line: nodes with the same line are of one kind."""
     code: str
-    """Digest of the code that the pilot would run (`engine.hardware.code_digest`)."""
+    """Digest of the code that the pilot would run (`records.codefiles.code_digest`)."""
     pid: int = 0
+    packages: dict[str, str] = {}
+    """Versions of the packages there, by name (`records.packages`)."""
 
 
 class Hello(msgspec.Struct, tag="hello", array_like=True, frozen=True):

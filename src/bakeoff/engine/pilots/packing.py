@@ -12,6 +12,7 @@ nodes keeps its links, and they are made last: nothing is ever written through o
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tarfile
@@ -20,9 +21,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from bakeoff.engine.pilots.arrivals import remove, sync_directory
+from bakeoff.trees import data_of, storable_time, walk
 
 _MODE = 0o755
 """Permissions that files keep at most."""
+_MOST_HOLES = 1 << 30
+"""Bytes of holes in a file that are packed as zeros. A file of a terabyte that takes no room would fill the disk."""
 
 
 class RefusedArchive(OSError):
@@ -30,13 +34,13 @@ class RefusedArchive(OSError):
 
 
 def pack(directory: Path, file: IO[bytes], leave_out: Sequence[Path] = ()) -> None:
-    """Write the directory's files and directories to `file`, except those in `leave_out`; raises OSError.
+    """Write the directory's files and directories to `file`, except those in `leave_out`.
 
-    What vanishes meanwhile is left out, too.
+    What vanishes meanwhile is left out, too. Raises OSError, also for a file that cannot be read or is almost only holes.
     """
     left_out = {os.fspath(path) for path in leave_out}
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for folder, folders, names in os.walk(directory):
+        for folder, folders, names in walk(directory, whole=True):
             paths = ((name, os.path.join(folder, name)) for name in folders)
             folders[:] = sorted(name for name, path in paths if path not in left_out and not os.path.islink(path))
             for name in (*folders, *sorted(names)):
@@ -52,7 +56,7 @@ def pack_whole(path: Path, file: IO[bytes]) -> None:
     top = path.resolve(strict=True)
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         _add(archive, os.fspath(top), path.name)
-        for folder, folders, names in os.walk(top):
+        for folder, folders, names in walk(top, whole=True):
             folders.sort()  # links to directories are among them, and are not followed
             for name in (*folders, *sorted(names)):
                 place = os.path.join(folder, name)
@@ -69,16 +73,20 @@ def _add(archive: tarfile.TarFile, path: str, name: str, *, links: bool = False)
     try:
         # Never opens a pipe, and follows no link that has taken the place of a file.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
+            raise
         return
     try:
         facts = os.fstat(descriptor)
-        entry.mode, entry.mtime = stat.S_IMODE(facts.st_mode), facts.st_mtime
+        entry.mode, entry.mtime = stat.S_IMODE(facts.st_mode), storable_time(facts.st_mtime)
         if stat.S_ISDIR(facts.st_mode):
             entry.type = tarfile.DIRTYPE
             archive.addfile(entry)
         elif stat.S_ISREG(facts.st_mode):
             entry.size = facts.st_size
+            if entry.size > _MOST_HOLES and entry.size - sum(b - a for a, b in data_of(descriptor)) > _MOST_HOLES:
+                raise OSError(errno.EFBIG, f"it has more than {_MOST_HOLES >> 30} GiB of holes", path)
             with open(descriptor, "rb", closefd=False) as content:
                 archive.addfile(entry, content)
     finally:
@@ -104,13 +112,13 @@ def unpack(file: IO[bytes], target: Path, *, sync: bool = True, links: bool = Fa
                     _take(archive, entry, part, sync)
         _make_links(made_last)
         if sync:
-            for folder, _, _ in os.walk(part):
+            for folder, _, _ in walk(part):
                 sync_directory(Path(folder))
         remove(target)
         os.rename(part, target)
         if sync:
             sync_directory(target.parent)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         raise OSError(f"the archive is torn: {error}") from error
     finally:
         remove(part)
@@ -158,6 +166,6 @@ def _take(archive: tarfile.TarFile, entry: tarfile.TarInfo, part: Path, sync: bo
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        os.utime(path, (entry.mtime, entry.mtime))
+        os.utime(path, (storable_time(entry.mtime),) * 2)
     except (FileExistsError, NotADirectoryError) as error:
         raise RefusedArchive(f"the archive has {entry.name!r} twice") from error

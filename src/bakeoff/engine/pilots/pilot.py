@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import signal
 import tempfile
 import time
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +30,9 @@ from types import FrameType
 from bakeoff.engine import hardware
 from bakeoff.engine.executors import NodeSetup
 from bakeoff.engine.node.node import Node, open_node
+from bakeoff.engine.pilots.arrivals import remove
 from bakeoff.engine.pilots.attachments import with_places
-from bakeoff.engine.pilots.mail import Mail
+from bakeoff.engine.pilots.mail import Mail, without_directory
 from bakeoff.engine.pilots.messages import (
     Abandon,
     Beat,
@@ -50,10 +51,13 @@ from bakeoff.engine.pilots.messages import (
 )
 from bakeoff.engine.pilots.transport import Link, PilotSetup
 from bakeoff.errors import BakeoffError
+from bakeoff.records.codefiles import code_digest
 from bakeoff.records.layout import EditionPaths
+from bakeoff.records.packages import installed_packages
 from bakeoff.records.rundir import CHECKPOINT
 from bakeoff.spec import formats
 from bakeoff.spec.experiment import Limits, Resources
+from bakeoff.trees import walk
 
 ALLOCATION_ENDS = "BAKEOFF_ALLOCATION_ENDS"
 """When the pilot's allocation ends, in seconds since the epoch by the node's own clock; set by the adapter."""
@@ -127,8 +131,9 @@ class Pilot:
                 signal.signal(signal.SIGTERM, self._on_sigterm)
                 self._mail.post(Hello(facts, self._setup.slots, 2 * node.width()))
                 why = self._work(node)
-            except BakeoffError as error:
-                why = str(error)
+            except Exception as error:
+                why = str(error) if isinstance(error, BakeoffError) else f"{type(error).__name__}: {error}"
+                traceback.print_exc()
                 lost = [order.token for order in self._running.values()]
                 self._mail.post(Bye(why, lost, expected=False))
             finally:
@@ -137,7 +142,7 @@ class Pilot:
             self._mail.close(0.5 if silent else self._setup.unreachable)
             return why
         finally:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            remove(self._scratch)
 
     def _prepare(self) -> tuple[str, NodeSetup | None, NodeFacts]:
         """Why it cannot take attempts (empty: it can), the setup of its node, and what it is."""
@@ -146,7 +151,7 @@ class Pilot:
         host = os.environ.get(NODE) or platform.node()
         resources = Resources.model_validate(setup.resources)
         devices: tuple[str, ...] = ()
-        code = hardware.code_digest(base, base / setup.results if setup.results else None)
+        code = code_digest(base, base / setup.results if setup.results else None)
         try:
             os.environ.update(setup.variables)
             known = formats.variables()
@@ -169,7 +174,7 @@ class Pilot:
                 f"limits.time: a run may take {self._limits.time:g} s, and the allocation on {host} ends in {left:.0f} s: "
                 "ask for a longer one (executor.time), or lower limits.time"
             )
-        facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid())
+        facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid(), installed_packages())
         if refusal:
             return refusal, None, facts
         slots = setup.slots
@@ -205,6 +210,9 @@ class Pilot:
         while True:
             for message in self._mail.take():
                 self._handle(message, node)
+            if self._mail.broken is not None:
+                node.stop(running=True)
+                return f"it cannot exchange messages: {type(self._mail.broken).__name__}: {self._mail.broken}"
             now = time.monotonic()
             if now - self._mail.reached > self._setup.unreachable:
                 # Its claims expire soon, and then others do its runs: two must not go on at once.
@@ -353,7 +361,7 @@ class Pilot:
         directory = os.path.join(self._runs, attempt.run_id)
         self._saved.pop(order.token, None)
         if order.token in self._abandoned:
-            shutil.rmtree(directory, ignore_errors=True)
+            remove(Path(directory))
             return
         if unbegun:
             if self._stopping is None:
@@ -368,9 +376,15 @@ class Pilot:
         if os.path.isdir(directory) and not os.path.islink(directory):
             # Its own place until it is delivered: the run may come back here meanwhile.
             leaving = self._scratch / "leaving" / order.token
-            leaving.parent.mkdir(exist_ok=True)
-            os.rename(directory, leaving)
-            self._mail.deliver(Report(order.token, attempt, True), leaving)
+            report = Report(order.token, attempt, True)
+            try:
+                leaving.parent.mkdir(exist_ok=True)
+                os.chmod(directory, 0o700)  # a run may have closed it, and then it cannot be renamed
+                os.rename(directory, leaving)
+            except OSError as error:
+                self._mail.post(without_directory(report, Path(directory), error))
+            else:
+                self._mail.deliver(report, leaving)
         else:
             self._mail.post(Report(order.token, attempt))
 
@@ -408,7 +422,7 @@ class _Pending:
 def _state_of(directory: Path) -> tuple[tuple[str, int, int], ...]:
     """Name, size and time of change of every file; empty when there is no such directory, or nothing in it."""
     files = []
-    for folder, _, names in os.walk(directory):
+    for folder, _, names in walk(directory):
         for name in names:
             try:
                 facts = os.lstat(os.path.join(folder, name))

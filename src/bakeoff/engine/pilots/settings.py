@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
-from bakeoff.engine import hardware
 from bakeoff.engine.executors import ExecutorSetup
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.engine.processes import MARK
-from bakeoff.records.database import URL_VARIABLE
+from bakeoff.records.codefiles import code_digest
 from bakeoff.records.secrets import sounds_secret
+from bakeoff.records.store import URL_VARIABLE
 from bakeoff.spec.experiment import Duration, ExecutorEntry
 
 _HEARTBEAT = 5.0
@@ -71,7 +71,7 @@ def pilot_setup(setup: ExecutorSetup, settings: PilotSettings, base: str | None 
         fresh=node.fresh,
         checkpoints=node.checkpoints,
         settle_after=node.settle_after,
-        code=hardware.code_digest(node.base, root if inside else None),
+        code=code_digest(node.base, root if inside else None),
         results=str(root.relative_to(node.base)) if inside and root != node.base else "",
         heartbeat=min(_HEARTBEAT, settings.expiry / 6),
         unreachable=min(_UNREACHABLE, settings.expiry * 2 / 3),

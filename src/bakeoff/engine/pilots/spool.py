@@ -39,12 +39,18 @@ from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
 from bakeoff.engine.pilots.messages import Beat, Downward, Upward
 from bakeoff.engine.pilots.transport import PilotSetup
-from bakeoff.errors import StorageError
+from bakeoff.errors import Damaged, StorageError
+from bakeoff.records.claims import is_pilot_name
+from bakeoff.records.files import read_inside, refuse_links
 from bakeoff.records.layout import SPOOL, EditionPaths, atomic_write
+from bakeoff.trees import copy_tree
 
 _PILOTS, _SETUP, _DOWN, _UP, _BEAT = "pilots.json", "setup.json", "down", "up", "beat"
 _HEAD = struct.Struct("<II")
 """Length of the content, and its CRC-32."""
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""How files are opened: no link is followed, and a pipe in the place of a file is not waited for (fifo(7))."""
 _PAGE = 4 << 20
 """Bytes that one read takes in."""
 _LARGEST = 1 << 30
@@ -61,7 +67,7 @@ class Reader:
 
     def read(self) -> list[bytes]:
         """Frames that came since the last call, as far as they are whole. Raises OSError when it cannot be read."""
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(self._path, _READ)
         try:
             if os.fstat(descriptor).st_size <= self._offset:
                 return []
@@ -102,7 +108,7 @@ class Writer:
     def write(self, contents: Sequence[bytes]) -> None:
         """Raises OSError, and then nothing counts as written: the same is to be written again."""
         data = b"".join(_HEAD.pack(len(content), zlib.crc32(content)) + content for content in contents)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(self._path, _CREATE, 0o600)
         try:
             written = 0
             while written < len(data):
@@ -128,7 +134,7 @@ class Newest:
 
     def read(self) -> bytes | None:
         """The frame, when it has come since the last call and is whole. Raises OSError when it cannot be read."""
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(self._path, _READ)
         try:
             head = os.pread(descriptor, _HEAD.size, 0)
             if head == self._seen or len(head) < _HEAD.size:
@@ -161,11 +167,15 @@ class SpoolTransport:
         self._beats_at = 0.0
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
-            names = json.loads((self.directory / _PILOTS).read_text())
+            refuse_links(self.directory)
+            names = json.loads(read_inside(self.directory, _PILOTS))
         except FileNotFoundError:
             names = []
         except (OSError, ValueError) as error:
             raise StorageError(f"{self.directory}: cannot be used as a spool: {error}") from error
+        # The spool may have come with an edition, and each name is a directory that is written to, and deleted.
+        if not isinstance(names, list) or not all(map(is_pilot_name, names)):
+            raise Damaged(self.directory / _PILOTS, "it names what cannot be a pilot")
         for name in names:
             self._readers[name] = Reader(self.directory / name / _UP)
             self._writers[name] = Writer.append(self.directory / name / _DOWN)
@@ -255,7 +265,7 @@ class SpoolLink:
         return [messages.decode_downward(frame) for frame in self._reader.read()]
 
     def fetch(self, name: str, directory: Path) -> None:
-        shutil.copytree(self._paths.run(name), directory, symlinks=True)
+        copy_tree(self._paths.run(name), directory)
 
     def deliver(self, token: str, directory: Path) -> None:
         copy_synced(directory, self._arrivals.delivered(token))

@@ -54,7 +54,7 @@ class PilotSetup(msgspec.Struct, frozen=True):
     checkpoints: bool
     settle_after: float
     code: str
-    """Digest of the scheduler's code (`engine.hardware.code_digest`); a pilot that has other code leaves."""
+    """Digest of the scheduler's code (`records.codefiles.code_digest`); a pilot that has other code leaves."""
     results: str = ""
     """Where results are, relative to `base`: not code. Empty when they are elsewhere."""
     heartbeat: float = 5.0

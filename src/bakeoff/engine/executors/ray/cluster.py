@@ -34,6 +34,8 @@ from bakeoff.engine.pilots.settings import pilot_setup
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.records import layout
+from bakeoff.records.claims import is_pilot_name
+from bakeoff.records.files import read_inside
 from bakeoff.records.layout import EditionPaths, atomic_write
 from bakeoff.spec.experiment import Resources
 
@@ -229,7 +231,10 @@ class RayLauncher:
 def _remembered(paths: EditionPaths) -> tuple[str, list[str]]:
     """The edition's name in Ray, which no other edition has, and the pilots that earlier sessions started."""
     try:
-        edition, names = json.loads((paths.directory / _RAY_FILE).read_text())
-        return str(edition), [str(name) for name in names]
-    except (OSError, ValueError):
-        return f"{paths.experiment}-{secrets.token_hex(8)}", []
+        edition, names = json.loads(read_inside(paths.directory, _RAY_FILE))
+        # Actors of these names are ended by `close`. The file came with the edition, so it may name anybody's.
+        if re.fullmatch(r".+-[0-9a-f]{16}", edition) and all(map(is_pilot_name, names)):
+            return edition, names
+    except (OSError, ValueError, TypeError):
+        pass
+    return f"{paths.experiment}-{secrets.token_hex(8)}", []

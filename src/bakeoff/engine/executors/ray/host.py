@@ -21,8 +21,10 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -51,6 +53,8 @@ many short runs."""
 _MOST = 500
 """Letters in one answer."""
 _LEAVING = 8.0
+_PAUSE = 0.1
+"""Seconds after an error before the same is tried again."""
 _FETCH_PATIENCE = 60.0
 
 
@@ -229,6 +233,14 @@ class Host:
 
         It holds CPUs of the cluster, which the pilot that takes its place needs.
         """
+        try:
+            self._outlast_pilot()
+        except Exception:
+            traceback.print_exc()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        os._exit(0)
+
+    def _outlast_pilot(self) -> None:
         assert self._process is not None
         code = self._process.wait()
         ended = time.monotonic()
@@ -241,14 +253,14 @@ class Host:
             with self._changed:
                 over = not self._out and not any(letter.token for letter in self._kept)
             if over or time.monotonic() - max(ended, self._read_at) > _UNREAD:
-                shutil.rmtree(self._scratch, ignore_errors=True)
-                os._exit(0)
+                return
 
     def _accept(self, listener: Listener) -> None:
         while True:
             try:
                 connection = listener.accept()
-            except Exception:  # a process without the key
+            except Exception:  # a process without the key, or no descriptors are left
+                time.sleep(_PAUSE)
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -257,9 +269,13 @@ class Host:
         while True:
             try:
                 method, arguments = connection.recv()
+                connection.send(getattr(self, f"_pilot_{method}")(*arguments))
             except (EOFError, OSError):
                 return
-            connection.send(getattr(self, f"_pilot_{method}")(*arguments))
+            except Exception:
+                traceback.print_exc()
+                connection.close()  # the pilot finds that out, and asks again over another connection
+                return
 
     def _pilot_exchange(self, frames: list[bytes]) -> tuple[list[bytes], float]:
         age = time.monotonic() - self._reached
@@ -329,7 +345,9 @@ class HostLink:
         try:
             connection.send((method, arguments))
             return connection.recv()
-        except EOFError as error:
+        except (EOFError, OSError) as error:
+            connection.close()
+            self._connections.it = None  # the next call opens another one
             raise ConnectionError("the actor that hosts this pilot is gone") from error
 
     def exchange(self, sent: Sequence[Upward]) -> list[Downward]:
@@ -387,8 +405,9 @@ def main() -> None:
     setup = msgspec.msgpack.decode(content, type=PilotSetup)
 
     def leave_with_host() -> None:
-        while os.read(0, 1):
-            pass
+        with suppress(OSError):
+            while os.read(0, 1):
+                pass
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_LEAVING)
         os._exit(1)  # the supervisor of its node ends what it runs

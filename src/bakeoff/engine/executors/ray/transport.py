@@ -13,8 +13,9 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from queue import Queue
@@ -29,9 +30,9 @@ from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.attachments import Attachments
 from bakeoff.engine.pilots.messages import Downward, Orders, Report, Upward
-from bakeoff.engine.pilots.packing import RefusedArchive, pack, unpack
+from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
-from bakeoff.errors import Damaged
+from bakeoff.errors import BakeoffError, Damaged
 from bakeoff.records.layout import EditionPaths
 
 _POLL = 2.0
@@ -78,7 +79,11 @@ class RayTransport:
         self._lock = threading.RLock()
         self._closed = False
         self._freight: Queue[tuple[str, Letter] | None] = Queue()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._work, self._carry)]
+        self._broken: Exception | None = None
+        """What ended one of the threads: nothing arrives any more, so `receive` raises it and the session ends."""
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in (self._work, self._carry)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -101,6 +106,8 @@ class RayTransport:
                 self._wires[name] = _Wire(None)
 
     def receive(self) -> list[tuple[str, Upward]]:
+        if self._broken is not None and not self._closed:
+            raise BakeoffError(f"the connection to Ray broke: {_described(self._broken)}") from self._broken
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def send(self, pilot: str, sent: Sequence[Downward]) -> None:
@@ -136,6 +143,12 @@ class RayTransport:
 
     def close(self) -> None:
         self._wires.clear()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._broken = error
 
     # -- the thread that waits
 
@@ -218,8 +231,8 @@ class RayTransport:
         else:
             try:
                 self._unpack(letter, BytesIO(letter.content))
-            except OSError:
-                pass  # its report finds that it is not there
+            except Exception:
+                traceback.print_exc()  # its report finds that it is not there
 
     def _unpack(self, letter: Letter, file: Any) -> None:
         self._saves += 1
@@ -240,21 +253,25 @@ class RayTransport:
                     self._give(actor, letter.token)
                 else:
                     self._pull(actor, letter)
-            except (OSError, RayError, Damaged):
-                continue  # the node is gone, or the disk is full: the pilot tries again, or its claim expires
+            except Exception as error:
+                if not isinstance(error, OSError | RayError | Damaged):
+                    traceback.print_exc()
+                # The node is gone, or the disk is full: the pilot tries again, or its claim expires.
 
     def _pull(self, actor: Any, letter: Letter) -> None:
         """Bring a large archive home, a chunk at a time."""
         refusal = ""
         self._arrivals.open()
-        with TemporaryFile(dir=self._arrivals.delivered("").parent) as file:
+        with TemporaryFile(dir=self._arrivals.incoming) as file:
             while chunk := self._result(actor.read.remote(letter.cargo, file.tell())):
                 file.write(chunk)
             file.seek(0)
             try:
                 self._unpack(letter, file)
-            except RefusedArchive as error:
-                refusal = str(error)
+            except (
+                Exception
+            ) as error:  # the pilot waits for an answer, and names the claim in its beats until it has one
+                refusal = _described(error)
         self._result(actor.taken.remote(letter.cargo, refusal))
 
     def _give(self, actor: Any, name: str) -> None:
@@ -273,6 +290,10 @@ class RayTransport:
         if not ready:
             raise OSError("the node does not answer")
         return ray.get(reference)
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 def _reason(error: RayError) -> str:

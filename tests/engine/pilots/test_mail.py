@@ -1,0 +1,75 @@
+"""No thread of a pilot's mail ends without a word: a run gets a result, or the pilot learns that it cannot go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bakeoff.engine.pilots.mail import Mail
+from bakeoff.engine.pilots.messages import Downward, Order, Report, Upward
+from bakeoff.records.run import Attempt
+from support.processes import eventually
+
+ERRORS = [RecursionError("too deep"), OverflowError("too late"), ValueError("odd"), MemoryError("too much")]
+
+
+class FaultyLink:
+    """A link whose methods raise `error`, those of `faulty`."""
+
+    def __init__(self, error: Exception, *faulty: str) -> None:
+        self._error, self._faulty = error, faulty
+        self.sent: list[Upward] = []
+
+    def _may_fail(self, method: str) -> None:
+        if method in self._faulty:
+            raise self._error
+
+    def exchange(self, messages: Sequence[Upward]) -> list[Downward]:
+        self._may_fail("exchange")
+        self.sent += messages
+        return []
+
+    def fetch(self, name: str, directory: Path) -> None:
+        self._may_fail("fetch")
+
+    def deliver(self, token: str, directory: Path) -> None:
+        self._may_fail("deliver")
+
+    def save(self, token: str, directory: Path) -> None:
+        self._may_fail("save")
+
+
+def attempt() -> Attempt:
+    return Attempt(0, "a__s0__000000000000", 0, "a", "default", 0, 0, 1, status="succeeded")
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_goes_wrong_with_a_directory_is_the_runs_result_and_the_next_one_is_carried(
+    error: Exception, tmp_path: Path
+) -> None:
+    link = FaultyLink(error, "deliver", "save", "fetch")
+    mail = Mail(link)
+    mail.save("1", tmp_path)
+    mail.fetch(Order("2", attempt(), True), tmp_path / "fetched", tmp_path / "cache")
+    for token in ("3", "4"):
+        (tmp_path / token).mkdir()
+        mail.deliver(Report(token, attempt(), True), tmp_path / token)
+    eventually(lambda: len(link.sent) == 2 and not mail.carrying)
+    reports = [message for message in link.sent if isinstance(message, Report)]
+    assert [report.token for report in reports] == ["3", "4"]
+    for report in reports:
+        assert (report.attempt.status, report.directory) == ("infra_error", False)
+        assert type(error).__name__ in (report.attempt.error or "")
+    ((order, fetched),) = mail.fetched
+    assert order.token == "2" and type(error).__name__ in str(fetched)
+    assert not mail.saving
+    mail.close(5.0)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_that_ends_the_exchange_of_messages_is_told(error: Exception) -> None:
+    mail = Mail(FaultyLink(error, "exchange"))
+    eventually(lambda: mail.broken is error)
+    mail.close(5.0)  # returns at once: nothing can be sent
