@@ -30,7 +30,7 @@ from bakeoff.records.series import read_block
 from cluster import kinds
 from cluster.ray_nodes import RayCluster
 from cluster.slurm import SlurmCluster
-from lab import eventually
+from support.processes import eventually
 
 TIMED = ("actions.csv", "metrics.json")
 """Files of a market run that say how long the agent took, so no two runs have the same."""

@@ -143,7 +143,7 @@ def theirs(place: Path, program: Path, env: Mapping[str, str]) -> Callable[[int]
 
 
 def against_harbor(given: Options, directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    from containers import started
+    from support.containers import started
 
     program, number = harbor(), 2 if given.quick else 20
     write_task(directory / "trivial")
@@ -183,7 +183,7 @@ def _quietly(argv: list[str], env: Mapping[str, str]) -> None:
 
 def many(given: Options, directory: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Check that all scores are right, nothing is left behind, and a killed and resumed run gives the same table."""
-    from lab import Lab, eventually
+    from support.processes import Lab, eventually
     from workloads.tasks.small import write_task as write_small
 
     rollouts = 3 if given.quick else 50

@@ -1,8 +1,8 @@
 """Measure what the scheduler costs on a cluster of 1,000 nodes with 64 slots each, which is simulated.
 
 Scheduler, queue, executor, claims and the SQLite database are the real ones. The nodes are a discrete-event model in
-virtual time (tests/simulated_cluster.py): nodes crash, are cut off, stand still and report late, leave, lose orders and
-report twice; some are slow and some never work. It does a million runs, and takes minutes.
+virtual time (tests/support/simulated_cluster.py): nodes crash, are cut off, stand still and report late, leave, lose
+orders and report twice; some are slow and some never work. It does a million runs, and takes minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
 from bakeoff.spec.load import load_plan
-from simulated_cluster import Clock, Cluster, Fault, executor_of, scheduler_of, virtual_time
+from support.simulated_cluster import Clock, Cluster, Fault, executor_of, scheduler_of, virtual_time
 
 SLOTS = 64
 MEAN = 20.0
@@ -116,7 +116,7 @@ def instrument(meter: Meter, scheduler: Scheduler, executor: PilotExecutor, clus
     meter.wrap(cluster, "send", "messages: encoding")
     meter.wrap(executor, "_handle", "messages: handling")
     meter.wrap(executor, "_hand_out", "handing out")
-    meter.wrap(executor, "_expire", "expiry of claims")
+    meter.wrap(executor._fleet, "expired", "expiry of claims")
     meter.wrap(executor._fleet, "keep", "keeping pilots")
     meter.wrap(executor, "_balance", "balancing")
     meter.wrap(executor._fleet, "show_presence", "presence")
@@ -250,7 +250,7 @@ def memory(place: Path, nodes: int) -> dict[str, float]:
     ):
         cluster = Cluster(clock, hosts=nodes, slots=SLOTS, mean=MEAN, startup=1.0)
         executor = executor_of(session, cluster, nodes)
-        queue = Queue(session.plan, session.edition)
+        queue = Queue(session.plan, session.edition, order_seed=0)
         executor.wait(0)
         clock.sleep(5.0)
         executor.wait(0)

@@ -138,3 +138,11 @@ def test_the_guard_against_skew_costs_no_more_power_than_it_may() -> None:
 @pytest.mark.parametrize("law", ["normal", "exponential", "lognormal, sigma 0.5"])
 def test_a_regression_of_exactly_what_is_allowed_rarely_passes_the_gate(law: str) -> None:
     assert_bounds_hold(f"gate-{law}-10")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "key", ["look-arms", "litmus-5", "groups-unequal-declared", "groups-few-not-declared", "epochs"]
+)
+def test_choosing_after_a_look_and_structure_that_nobody_declared_keep_alpha(key: str) -> None:
+    assert_bounds_hold(key)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakeoff.stats.curves import (
-    Summary,
+    Reduction,
     Window,
     area,
     common_grid,
@@ -18,7 +18,7 @@ from bakeoff.stats.curves import (
 
 
 def reduced(steps, values, **summary) -> float:
-    return reduce_series(steps, values, Summary(**summary)).value
+    return reduce_series(steps, values, Reduction(**summary)).value
 
 
 def test_the_area_of_a_straight_line_is_its_middle() -> None:
@@ -70,17 +70,17 @@ def test_a_slope_over_millions_of_steps_keeps_its_digits() -> None:
 
 def test_the_time_to_a_threshold_is_interpolated_or_censored() -> None:
     steps, values = [0, 10, 20, 30], [0.0, 1.0, 3.0, 2.0]
-    hit = reduce_series(steps, values, Summary(kind="time_to_threshold", threshold=2.0))
+    hit = reduce_series(steps, values, Reduction(kind="time_to_threshold", threshold=2.0))
     assert (hit.value, hit.censored) == (15.0, False)
-    never = reduce_series(steps, values, Summary(kind="time_to_threshold", threshold=9.0))
+    never = reduce_series(steps, values, Reduction(kind="time_to_threshold", threshold=9.0))
     assert (never.value, never.censored) == (30.0, True)
     loss = reduce_series(
-        steps, [4.0, 3.0, 1.0, 1.0], Summary("time_to_threshold", threshold=2.0, larger_is_better=False)
+        steps, [4.0, 3.0, 1.0, 1.0], Reduction("time_to_threshold", threshold=2.0, larger_is_better=False)
     )
     assert loss.value == 15.0
-    assert reduce_series(steps, values, Summary(kind="time_to_threshold", threshold=-1.0)).value == 0.0
+    assert reduce_series(steps, values, Reduction(kind="time_to_threshold", threshold=-1.0)).value == 0.0
     with pytest.raises(ValueError, match="threshold"):
-        reduce_series(steps, values, Summary(kind="time_to_threshold"))
+        reduce_series(steps, values, Reduction(kind="time_to_threshold"))
 
 
 def test_runs_that_never_arrive_count_with_the_common_horizon() -> None:

@@ -28,7 +28,7 @@ from bakeoff.stats.decision import (
     stratified_test,
     unpaired_test,
 )
-from bakeoff.stats.evidence import Test, with_margin
+from bakeoff.stats.evidence import Guarded, Test, with_margin
 from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.ttests import one_sample_t
 from stats.strategies import samples, spread_samples
@@ -106,7 +106,9 @@ def test_the_verdict_follows_from_the_two_adjusted_p_values(family: list[Test], 
             low, high = decision.decision_interval.low, decision.decision_interval.high
             assert (low >= 0.0) if decision.verdict == "better" else (high <= 0.0)
         else:
-            assert (decision.verdict, decision.reason) == ("undecided", "inconclusive")
+            assert decision.verdict == "undecided"
+            # Fewer than 8 units may lie within the margin, if only they were not skewed.
+            assert decision.reason in ("inconclusive", "too_few_for_equivalence")
 
 
 MIRROR = {"better": "worse", "worse": "better", "equivalent": "equivalent", "undecided": "undecided"}
@@ -478,4 +480,5 @@ def test_from_8_units_on_equivalence_needs_the_bootstrap_too(n: int) -> None:
     d = np.array([*np.linspace(-0.1, 0.1, n - 1), 3.0])
     test = paired_test(d, margin=2.0)
     assert test.p_eq is not None
-    assert (test.p_eq > test.evidence.p_equivalent(2.0)) == (n == 8)
+    assert test.p_eq > test.evidence.p_equivalent(2.0), "few units need a wider interval instead"
+    assert test.upper is not None and isinstance(test.upper.evidence, Guarded) == (n == 8)

@@ -9,10 +9,12 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from bakeoff.spec.experiment import Analysis
+from bakeoff.stats.decision import crossed_test, decide
 from bakeoff.stats.power import minimum_detectable_effect
-from calibrate import looking, peers, pooled
+from calibrate import habits, looking, peers, pooled
 from calibrate.laws import (
     BINARY,
     HEAVY,
@@ -167,6 +169,46 @@ def several_at_once() -> Iterator[Cell]:
         yield Cell(f"equivalence-{n}", "several at once", "differ by exactly the margin", f"{n} pairs", count, bars)
 
 
+SHOWN = 0.065
+"""What all looks at one edition may reach together."""
+
+
+def after_a_look() -> Iterator[Cell]:
+    """What people do with results that they have seen."""
+    part: Part = "several at once"
+    column = f"{habits.PAIRS} pairs"
+    for key, row, count, bar in (
+        ("look-arms", "the best of 4 arms alone, after a look", habits.chosen_arm, false_positives()),
+        ("look-metrics", "49 more metrics, after a look", habits.best_metric, false_positives()),
+        ("look-analysis", "3 changes of the analysis, after a look", habits.changed_analysis, false_positives(SHOWN)),
+    ):
+        yield Cell(key, part, row, column, count, (bar,))
+    for n in (5, 15):
+        count = partial(habits.litmus_rule, pairs=n)
+        yield Cell(f"litmus-{n}", part, "a litmus rule that asks for a lift", f"{n} pairs", count, (false_positives(),))
+
+
+def tables_of_others() -> Iterator[Cell]:
+    """Structure that nobody declared."""
+    part: Part = "tasks differ"
+    sizes = {"equal": (5,) * 8, "unequal": (12, 8, 6, 4, 4, 2, 2, 1, 1), "few": (10, 6, 4, 3, 2, 1)}
+    for name, groups in sizes.items():
+        for declared in (True, False):
+            count = partial(habits.grouped_tasks, sizes=groups, declared=declared)
+            how = "declared" if declared else "not declared"
+            row = f"{sum(groups)} tasks, a sample, in {len(groups)} groups of {'equal' if name == 'equal' else 'unequal'} size"
+            bars = (false_positives(ABSENT if name != "equal" else ALPHA),)
+            yield Cell(f"groups-{name}-{how.replace(' ', '-')}", part, row, f"groups {how}", count, bars)
+    yield Cell(
+        "epochs", part, "8 seeds, an epoch column", "10 epochs", habits.epochs, (false_positives(),)
+    )  # fmt: skip
+    for step, kept in ((1e-4, 0.03), (1e-6, 0.001)):
+        count = partial(habits.copied_runs, step=step)
+        bars = (Bar("kept", at_most=kept), Bar("refused", at_most=0.001))
+        row = f"6 seeds, scores in steps of {step:g}; 3 are copies in half of the tables"
+        yield Cell(f"copies-{step:g}", "several at once", row, "6 pairs", count, bars)
+
+
 def _shifted(rng: Rng, replicates: int, seeds: int, effect: float) -> Batch:
     """`effect` in standard deviations of the differences."""
     shape = (replicates, 1, seeds, 1)
@@ -245,6 +287,64 @@ def _grid(key: str, row: str, column: str, grid: Grid, judge: Judge, stated: flo
     return Cell(key, "tasks differ", row, column, _through_compare(grid.draw, judge), (false_positives(stated),))
 
 
+ABSENT, UNEQUAL = 0.075, 0.095
+"""What crossed tables with absent cells may reach, and those of 3 seeds of very unequal size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Which cells of a crossed table were not run, in both arms alike."""
+
+    name: str
+    share: float = 0.0
+    """Of cells that are absent at random; every task and seed keeps one."""
+    thin_seed: bool = False
+    """The last seed was run on a fifth of the tasks only."""
+    thin_task: bool = False
+    """The last task was run with one seed only."""
+
+    def run(self, rng: Rng, tasks: int, seeds: int) -> npt.NDArray[np.bool_]:
+        run = rng.random((tasks, seeds)) >= self.share
+        while not (run.any(axis=0).all() and run.any(axis=1).all()):
+            run = rng.random((tasks, seeds)) >= self.share
+        if self.thin_seed:
+            run[max(1, tasks // 5) :, -1] = False
+        if self.thin_task:
+            run[-1, 1:] = False
+        if self.name == "one cell absent":
+            run[0, 0] = False
+        return run
+
+
+def _count_absent(rng: Rng, replicates: int, grid: Grid, absent: Absent) -> Counts:
+    """better + worse of tables with absent cells; each is drawn anew."""
+    batch = grid.draw(rng, replicates)
+    d = (batch.arm("B") - batch.arm("A")).mean(axis=3)
+    decided = np.zeros(replicates)
+    for r in range(replicates):
+        table = np.where(absent.run(rng, grid.tasks, grid.seeds), d[r], np.nan)
+        (decision,) = decide([crossed_test(table)], ALPHA)
+        decided[r] = decision.verdict in ("better", "worse")
+    return {"decided": decided}
+
+
+def absent_cells() -> Iterator[Cell]:
+    one, fifth, two_fifths = Absent("one cell absent"), Absent("20 % absent", 0.2), Absent("40 % absent", 0.4)
+    seed, task = (
+        Absent("a seed on a fifth of the tasks", thin_seed=True),
+        Absent("a task with one seed", thin_task=True),
+    )
+    for tasks, seeds, absent, bar in (
+        (30, 8, one, ABSENT), (30, 8, fifth, ABSENT), (30, 8, task, ABSENT), (10, 5, two_fifths, ABSENT),
+        (100, 3, seed, UNEQUAL), (8, 8, two_fifths, ABSENT), (8, 8, seed, ABSENT), (5, 20, fifth, ABSENT),
+        (3, 12, one, ABSENT), (2, 8, one, ABSENT), (8, 2, one, ABSENT),
+    ):  # fmt: skip
+        count = partial(_count_absent, grid=Grid(tasks, seeds, 1, by_seed=1.0), absent=absent)
+        key = f"absent-{tasks}x{seeds}-{absent.name.replace(' ', '-')}"
+        row, column = f"{tasks} tasks, a sample; {absent.name}", f"{seeds} crossed seeds"
+        yield Cell(key, "tasks differ", row, column, count, (Bar("decided", at_most=bar),))
+
+
 def coverage_and_power() -> Iterator[Cell]:
     part: Part = "coverage and power"
     for n in (8, 15, 30):
@@ -296,6 +396,12 @@ def at_the_margin() -> Iterator[Cell]:
             count = _through_compare(partial(_skewed, noise=noise, seeds=n, effect=FAR_MARGIN), judge)
             bars = _skew_bars("equivalent", name, n)
             yield Cell(f"margin-{name}-{n}", "at the margin", f"differences {name}", f"{n} pairs", count, bars)
+    for name in ("exponential", "lognormal, sigma 0.5"):
+        for n in (3, 4, 5, 6, 7):
+            judge = Judge(Analysis(margin=FAR_MARGIN))
+            count = _through_compare(partial(_skewed, noise=TO_THE_RIGHT[name], seeds=n, effect=FAR_MARGIN), judge)
+            bars = (Bar("equivalent", at_most=0.09),)
+            yield Cell(f"margin-{name}-{n}", "at the margin", f"differences {name}", f"{n} pairs", count, bars)
     for law, margin in ((QUARTERS, 0.5), (TENTHS, 0.3)):
         for n in UNDER_SKEW:
             judge = Judge(Analysis(margin=margin))
@@ -323,6 +429,12 @@ def gates() -> Iterator[Cell]:
             yield Cell(
                 f"gate-{name}-{n}", "gate", f"differences {name}", f"{n} pairs", count, _skew_bars("passed", name, n)
             )
+    for name in ("exponential", "lognormal, sigma 0.5"):
+        for n in (3, 5, 7):
+            draw = partial(_skewed, noise=TO_THE_RIGHT[name], seeds=n, effect=-FAR_MARGIN, sign=-1.0)
+            count = _through_compare(draw, Judge(may_regress=FAR_MARGIN))
+            bars = (Bar("passed", at_most=0.09),)
+            yield Cell(f"gate-{name}-{n}", "gate", f"differences {name}", f"{n} pairs", count, bars)
 
 
 FEW = 0.065
@@ -453,7 +565,10 @@ CELLS: dict[str, Cell] = {
     for part in (
         no_effect,
         several_at_once,
+        after_a_look,
         tasks_differ,
+        tables_of_others,
+        absent_cells,
         few_units,
         coverage_and_power,
         at_the_margin,

@@ -70,6 +70,10 @@ def with_tables(page: str, result: Result) -> str:
     return f"{head}{BEGIN}\n{tables(result)}\n{END}{tail}"
 
 
+HABITS = ("as if alone", "each at alpha", "task as unit", "epoch as unit")
+"""What people do instead, counted in the cells of families, groups and steps."""
+
+
 def tables(result: Result) -> str:
     """All tables of the page as Markdown, part by part."""
     rows: list[Row] = result["cells"]
@@ -147,7 +151,7 @@ def _several(rows: list[Row]) -> str:
     lines = []
     for one in rows:
         bar = one["bars"][0]
-        word = "`equivalent`" if bar["outcome"] == "equivalent" else "`better` or `worse`"
+        word = {"equivalent": "`equivalent`", "kept": "copies not refused"}.get(bar["outcome"], "`better` or `worse`")
         lines.append(
             [one["row"], one["column"], word, _number(bar["value"]), _limit(bar), _held(bar), _replicates(one)]
         )
@@ -270,11 +274,22 @@ def _references(parts: dict[str, list[Row]]) -> str:
                 ["the task as unit: wrong verdicts", one["column"], _number(one["shares"]["decided"]), _replicates(one)]
             )
     for one in parts["several at once"]:
-        if not one["key"].startswith("equivalence"):
+        if "unadjusted" in one["shares"] and not one["key"].startswith("equivalence"):
             share = one["shares"]["unadjusted"]
             lines.append(
                 [f"{one['row']} without Holm: any wrong verdict", one["column"], _number(share), _replicates(one)]
             )
+    for one in [*parts["several at once"], *parts["tasks differ"]]:
+        lines += [
+            [
+                f"{one['row']}, {habit}: any wrong verdict",
+                one["column"],
+                _number(one["shares"][habit]),
+                _replicates(one),
+            ]
+            for habit in HABITS
+            if habit in one["shares"]
+        ]
     for one in parts["few units"]:
         if "t on tasks" in one["shares"]:
             about = f"{one['row']}: the task as unit"

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.stats.decision import crossed_test, stratified_paired_test, stratified_test
-from bakeoff.stats.many import Bools, Each, Many, ManyPairs, ManySamples
+from bakeoff.stats.many import Bools, Many
 from bakeoff.verdicts.compare import Comparison, compare
-from bakeoff.verdicts.design import build_design
+from bakeoff.verdicts.designs import Design, Rule, build_design
+from bakeoff.verdicts.designs.replicates import Pairs, Samples
 from bakeoff.verdicts.gate import check, policy
 from bakeoff.verdicts.observations import Observation, Observations
 from calibrate.laws import Array, Rng
@@ -123,7 +123,7 @@ class Judge:
         alpha, family = ALPHA, len(pairs)
         (first,) = self.tables(batch, [0])
         design = build_design(first[0], "A", "B")
-        many = [_many(design.kind, a, b, alpha, family) for a, b in pairs]
+        many = [_many(design, a, b, alpha, family) for a, b in pairs]
         if self.may_regress is not None:
             return {"passed": many[0].rejects(-self.may_regress, alpha, guarded=True)[0]}
         rejected, unadjusted = (
@@ -153,24 +153,14 @@ class Judge:
         return b"".join(np.sort(arm).tobytes() for arm in flat)
 
 
-def _many(kind: str, a: Array, b: Array, alpha: float, family: int) -> Many:
-    """All replicates of one comparison as the test of its design sees them."""
-    match kind:
-        case "seeds":
-            return ManyPairs((b.mean(axis=3) - a.mean(axis=3))[:, 0, :], alpha, family)
-        case "tasks":
-            return ManyPairs(b.mean(axis=(2, 3)) - a.mean(axis=(2, 3)), alpha, family)
-        case "seeds over tasks":
-            return ManyPairs(b.mean(axis=(1, 3)) - a.mean(axis=(1, 3)), alpha, family)
-        case "rollouts":
-            return ManySamples(a[:, 0, 0, :], b[:, 0, 0, :], alpha, family)
-        case "crossed":
-            return Each([crossed_test(d) for d in b.mean(axis=3) - a.mean(axis=3)])
-        case "fixed seeds":
-            return Each([stratified_paired_test(list(d)) for d in b.mean(axis=3) - a.mean(axis=3)])
-        case "fixed rollouts":
-            return Each([stratified_test(list(x[:, 0]), list(y[:, 0])) for x, y in zip(a, b, strict=True)])
-    raise ValueError(f"no cell has a design of kind {kind!r}")
+def _many(design: Design, a: Array, b: Array, alpha: float, family: int) -> Many:
+    """All replicates of one comparison, (replicates, tasks, seeds, rollouts), as the test of its design sees them."""
+    how = Rule(alpha, family)
+    if design.paired:
+        d = b.mean(axis=3) - a.mean(axis=3)
+        tasks, seeds = np.indices(d.shape[1:]).reshape(2, -1)
+        return Pairs(design, d.reshape(len(d), -1), tasks, seeds).many(how)
+    return Samples(design, *(list(np.moveaxis(arm[:, :, 0], 1, 0)) for arm in (a, b))).many(how)
 
 
 def _special(batch: Batch) -> Bools:

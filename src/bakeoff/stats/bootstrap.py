@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bakeoff.stats.evidence import Evidence, Interval, Tails
-from bakeoff.stats.numerics import Array, Seed, exponent, generator, matrix, normal_cdf, normal_quantile, tail, vector
+from bakeoff.stats.incomplete import cell_weights, incomplete_table, mean_over_tasks
+from bakeoff.stats.numerics import Array, Seed, exponent, generator, normal_cdf, normal_quantile, tail, vector
 from bakeoff.stats.permutation import second_goes_first
 from bakeoff.stats.resample import (
     Indices,
@@ -225,41 +226,80 @@ class StudentizedCrossed(Studentized):
     """The bootstrap-t of the mean of a (tasks, seeds) table of differences, both margins resampled independently.
 
     The resampling is Owen's (Annals of Applied Statistics 2007), the error of each resample that of `crossed_variance`.
+    Where cells are NaN, not run, a resample's mean is weighted by the cells that it has, and V_task + V_seed is its
+    squared error, as it is that of the data: the t of one scale.
     """
 
     def __init__(self, d: ArrayLike, resamples: int = RESAMPLES) -> None:
-        x = matrix(d, "d", rows=2, columns=2)
-        mirrored = _first_is_smaller(np.sort(x.ravel()), np.sort(-x.ravel()))
-        self._exponent = exponent(x.ravel())
+        x = incomplete_table(d, "d")
+        known = np.sort(x[~np.isnan(x)])
+        mirrored = _first_is_smaller(known, np.sort(-known))
+        self._exponent = exponent(known)
         x = np.ldexp(-x if mirrored else x, -self._exponent)
         for _ in range(2):  # tasks, then seeds, in an order that their names do not change
-            x = np.array(sorted(x, key=lambda row: (float(np.sort(row).mean()), *np.sort(row)))).T
-        centre = float(x.mean())
-        tasks, seeds = x.shape
-        rng, t = generator(0), []
+            x = np.array(sorted(x, key=_row_order)).T
+        centre = mean_over_tasks(x)
         x = x - centre
-        for start in range(0, resamples, 1024):
-            count = min(1024, resamples - start)
-            by_task, by_seed = (count_matrix(size, count, rng) for size in x.shape)
-            # Means of the resampled tasks and seeds, each over the other margin's resample.
-            of_tasks, of_seeds = by_seed @ x.T / seeds, by_task @ x / tasks
-            mean = np.einsum("rt,rt->r", by_task, of_tasks) / tasks
-            task_squares, seed_squares = (
-                np.einsum("rt,rt->r", counts, means**2) - means.shape[1] * mean**2
-                for counts, means in ((by_task, of_tasks), (by_seed, of_seeds))
-            )
-            rest = np.einsum("rs,rs->r", by_task @ x**2, by_seed) - seeds * task_squares - tasks * seed_squares
-            cells = np.maximum(rest - x.size * mean**2, 0.0) / ((tasks - 1) * (seeds - 1) * x.size)
-            v_task, v_seed = task_squares / (tasks * (tasks - 1)), seed_squares / (seeds * (seeds - 1))
-            variance = np.maximum(np.maximum(v_task, v_seed), v_task + v_seed - cells)
-            t.append(_studentized_t(mean, np.sqrt(np.maximum(variance, 0.0))))
-        self._t = np.sort(-np.concatenate(t) if mirrored else np.concatenate(t))
-        self._se, self._centre = math.sqrt(crossed_variance(x).total), -centre if mirrored else centre
+        complete = known.size == x.size
+        t = _complete_crossed_t(x, resamples) if complete else _incomplete_crossed_t(x, resamples)
+        self._t = np.sort(-t if mirrored else t)
+        variance = crossed_variance(x)
+        self._se = math.sqrt(variance.total if complete else variance.task + variance.seed)
+        self._centre = -centre if mirrored else centre
         values = (-x if mirrored else x) + self._centre
-        self._lowest, self._highest = float(values.min()), float(values.max())
+        self._lowest, self._highest = float(np.nanmin(values)), float(np.nanmax(values))
         self.n = min(x.shape)
         self.effect = float(np.ldexp(self._centre, self._exponent))
         self.floor = 2.0 / (resamples + 1.0)
+
+
+def _row_order(row: Array) -> tuple[float, ...]:
+    known = np.sort(row[~np.isnan(row)])
+    return (float(known.mean()), *known)
+
+
+def _complete_crossed_t(x: Array, resamples: int) -> Array:
+    """t of each resample of a centred (tasks, seeds) table."""
+    tasks, seeds = x.shape
+    rng, t = generator(0), []
+    for start in range(0, resamples, 1024):
+        count = min(1024, resamples - start)
+        by_task, by_seed = (count_matrix(size, count, rng) for size in x.shape)
+        # Means of the resampled tasks and seeds, each over the other margin's resample.
+        of_tasks, of_seeds = by_seed @ x.T / seeds, by_task @ x / tasks
+        mean = np.einsum("rt,rt->r", by_task, of_tasks) / tasks
+        task_squares, seed_squares = (
+            np.einsum("rt,rt->r", counts, means**2) - means.shape[1] * mean**2
+            for counts, means in ((by_task, of_tasks), (by_seed, of_seeds))
+        )
+        rest = np.einsum("rs,rs->r", by_task @ x**2, by_seed) - seeds * task_squares - tasks * seed_squares
+        cells = np.maximum(rest - x.size * mean**2, 0.0) / ((tasks - 1) * (seeds - 1) * x.size)
+        v_task, v_seed = task_squares / (tasks * (tasks - 1)), seed_squares / (seeds * (seeds - 1))
+        variance = np.maximum(np.maximum(v_task, v_seed), v_task + v_seed - cells)
+        t.append(_studentized_t(mean, np.sqrt(np.maximum(variance, 0.0))))
+    return np.concatenate(t)
+
+
+def _incomplete_crossed_t(x: Array, resamples: int) -> Array:
+    """t of each resample of a centred (tasks, seeds) table with NaN; resamples without a cell have none."""
+    weights = cell_weights(x)
+    sums = weights * np.nan_to_num(x)
+    tasks, seeds = x.shape
+    rng, t = generator(0), []
+    for start in range(0, resamples, 1024):
+        count = min(1024, resamples - start)
+        by_task, by_seed = (count_matrix(size, count, rng) for size in x.shape)
+        total = np.einsum("rs,rs->r", by_task @ weights, by_seed)
+        by_task, by_seed, total = by_task[total > 0.0], by_seed[total > 0.0], total[total > 0.0]
+        mean = np.einsum("rs,rs->r", by_task @ sums, by_seed) / total
+        v_task, v_seed = (
+            size / (size - 1.0) * np.einsum("rt,rt->r", counts, (other @ part - mean[:, None] * (other @ whole)) ** 2)
+            for size, counts, other, part, whole in (
+                (tasks, by_task, by_seed, sums.T, weights.T), (seeds, by_seed, by_task, sums, weights)
+            )
+        )  # fmt: skip
+        t.append(_studentized_t(mean, np.sqrt(v_task + v_seed) / total))
+    return np.concatenate(t)
 
 
 def _by_size(part: Array) -> tuple[float, ...]:
@@ -375,18 +415,23 @@ def bootstrap_two_level(
 def bootstrap_crossed(
     cells: ArrayLike, resamples: int = 10_000, level: float = 0.95, seed: Seed = 0
 ) -> BootstrapInterval:
-    """Percentile interval for the mean of a (tasks, seeds) table; both margins are resampled independently.
+    """Percentile interval for the mean of a (tasks, seeds) table, NaN where not run; both margins are resampled.
 
     Population: tasks and seeds like these. This is the pigeonhole bootstrap (Owen, Annals of Applied
     Statistics 2007).
     """
-    x = matrix(cells, "cells", rows=2, columns=2)
+    x = incomplete_table(cells, "cells")
+    weights = cell_weights(x)
+    sums = weights * np.nan_to_num(x)
     rng = generator(seed)
     means = []
     # Blocks of resamples bound the memory of the two count matrices.
     for start in range(0, resamples, 1024):
         count = min(1024, resamples - start)
         by_task, by_seed = count_matrix(x.shape[0], count, rng), count_matrix(x.shape[1], count, rng)
-        # The mean of a resampled table is (task counts)' X (seed counts) / (T S).
-        means.append(np.einsum("rs,rs->r", by_task @ x, by_seed) / x.size)
-    return _summarise(np.concatenate(means), float(x.mean()), (), "percentile", level)
+        # The mean of a resampled table is (task counts)' W X (seed counts) / (task counts)' W (seed counts).
+        total = np.einsum("rs,rs->r", by_task @ weights, by_seed)
+        with np.errstate(invalid="ignore"):
+            resampled = np.einsum("rs,rs->r", by_task @ sums, by_seed) / total
+        means.append(resampled[total > 0.0])  # a resample can miss every cell that was run
+    return _summarise(np.concatenate(means), mean_over_tasks(x), (), "percentile", level)

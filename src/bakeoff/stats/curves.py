@@ -65,7 +65,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Reduction:
     """How to reduce a series. Only the fields that `kind` names are read.
 
     final: mean of the last `n` values; None: of up to 5 that lie in the last fifth of the steps, so that sparse
@@ -102,7 +102,7 @@ def series(steps: ArrayLike, values: ArrayLike) -> tuple[Array, Array]:
     return s[last], v[last]
 
 
-def reduce_series(steps: ArrayLike, values: ArrayLike, summary: Summary) -> Reduced:
+def reduce_series(steps: ArrayLike, values: ArrayLike, summary: Reduction) -> Reduced:
     """Reduce a series to the number that `summary` asks for.
 
     Raises ValueError when the window or a field does not fit.

@@ -199,6 +199,37 @@ class Guarded(WorstCase):
         self.assumes = guard.assumes
 
 
+class Widened(Evidence):
+    """A test whose distances from the estimate are divided by `factor`, so that its interval is that many times as wide."""
+
+    def __init__(self, evidence: Evidence, factor: float) -> None:
+        self.evidence, self.factor = evidence, factor
+        self.n, self.effect, self.floor = evidence.n, evidence.effect, evidence.floor
+        self.method, self.assumes = evidence.method, f"{evidence.assumes}; interval times {factor:.3g} for skew"
+        self.monotone = False  # an extreme value moves the estimate that distances are counted from
+        self.identical, self.least = evidence.identical, evidence.least
+
+    def tails(self, x: float) -> Tails:
+        return self.evidence.tails(self.effect + (x - self.effect) / self.factor)
+
+    def interval(self, level: float) -> Interval:
+        inner = self.evidence.interval(level)
+        low, high = (self.effect + self.factor * (end - self.effect) for end in (inner.low, inner.high))
+        return replace(inner, low=low, high=high)
+
+
+class Grouped(WorstCase):
+    """A test of units, and tests of groups that these units may depend on: each p is the largest one.
+
+    The largest of several p-values is valid if any of them is, whichever grouping the data have.
+    """
+
+    def __init__(self, tests: Sequence[Evidence]) -> None:
+        super().__init__(tests)
+        self.effect = tests[0].effect
+        self.assumes = f"{tests[0].assumes}; the larger p of units and of their groups"
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """One side of an equivalence margin: the evidence to ask, and the point to ask about."""
@@ -301,6 +332,16 @@ def with_margin(evidence: Evidence, margin: float | None, about_margin: Evidence
         raise ValueError(f"margin must be positive and finite, got {margin}")
     asked = about_margin if about_margin is not None else evidence
     return Test(evidence, Bound(asked, -margin), Bound(asked, margin))
+
+
+def grouped(tests: Sequence[Test]) -> Test:
+    """The test of units together with tests of their groups; its corners are the single ones."""
+    evidence = Grouped([each.evidence for each in tests])
+    lower, upper = tests[0].lower, tests[0].upper
+    if lower is None or upper is None:
+        return Test(evidence, corners=tuple(tests))
+    about = Grouped([each.upper.evidence for each in tests if each.upper is not None])
+    return Test(evidence, Bound(about, lower.at), Bound(about, upper.at), tuple(tests))
 
 
 def worst_case(tests: Sequence[Test]) -> Test:

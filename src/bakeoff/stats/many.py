@@ -22,8 +22,8 @@ import numpy.typing as npt
 import scipy.special as sp
 
 from bakeoff.stats.bootstrap import Studentized
-from bakeoff.stats.decision import GUARDED_UNITS, flips_suffice, paired_test, unpaired_test
-from bakeoff.stats.evidence import Test, monotone_tails
+from bakeoff.stats.decision import GUARDED_UNITS, flips_suffice, paired_test, unpaired_test, wider_for_skew
+from bakeoff.stats.evidence import Evidence, Test, monotone_tails
 from bakeoff.stats.numerics import Array, generator, is_constant
 from bakeoff.stats.permutation import EXACT_UNITS, TIE, exact_tails, permutation_is_useful
 
@@ -93,10 +93,9 @@ class Each(Many):
 
     def equivalent(self, margin: float, level: float) -> Bools:
         inside = self.rejects(-margin, level)[0] & self.rejects(margin, level)[1]
-        if self._careful is None:
-            return np.asarray(inside)
         for row in np.flatnonzero(inside):
-            evidence = self._careful(int(row)).evidence
+            place = int(row)
+            evidence = self._careful(place).evidence if self._careful else wider_for_skew(self.tests[place].evidence)
             tails = monotone_tails(evidence, -margin).greater, monotone_tails(evidence, margin).less
             inside[row] = max(tails) <= level * ROUNDING
         return np.asarray(inside)
@@ -124,10 +123,9 @@ class ManyPairs(Many):
         if guarded:
             # The guard can only take a rejection back.
             for row in np.flatnonzero(above | below):
-                if (guard := self._guard(row)) is not None:
-                    tails = guard.tails(x)
-                    above[row] &= tails.greater <= level * ROUNDING
-                    below[row] &= tails.less <= level * ROUNDING
+                tails = monotone_tails(self._guard(row), x)
+                above[row] &= tails.greater <= level * ROUNDING
+                below[row] &= tails.less <= level * ROUNDING
         return above, below
 
     def equivalent(self, margin: float, level: float) -> Bools:
@@ -135,13 +133,17 @@ class ManyPairs(Many):
         near = ManyPairs(self.d[inside], self._alpha, self._comparisons, self._strict)
         inside[inside] = near.rejects(margin, level)[1]
         for row in np.flatnonzero(inside):
-            if (guard := self._guard(row)) is not None:
-                inside[row] = guard.p_equivalent(margin) <= level * ROUNDING
+            guard = self._guard(row)
+            tails = monotone_tails(guard, -margin).greater, monotone_tails(guard, margin).less
+            inside[row] = max(tails) <= level * ROUNDING
         return inside
 
-    def _guard(self, row: int | np.integer[Any]) -> Studentized | None:
+    def _guard(self, row: int | np.integer[Any]) -> Evidence:
+        """What is asked about points other than 0, beside the test that has rejected already."""
         d = self.d[row]
-        return None if self.units < GUARDED_UNITS or is_constant(d) else Studentized([d])
+        if self.units >= GUARDED_UNITS and self._alpha / self._comparisons >= 0.05 and not is_constant(d):
+            return Studentized([d])
+        return paired_test(d, self._alpha / self._comparisons, guarded=True, strict=self._strict).evidence
 
     def _above(self, d: Array, x: float, level: float) -> Bools:
         """Which rows reject 'centre <= x'."""
@@ -220,11 +222,20 @@ class ManySamples(Many):
             if self._permutes and asked.size:
                 rejected[asked], unsure[asked] = self._by_splits(asked, x, level, sign)
             for row in np.flatnonzero(unsure | (rejected if guarded else False)):
-                test = unpaired_test(self.a[row], self.b[row], self._alpha, self._comparisons, guarded=guarded)
+                test = unpaired_test(self.a[row], self.b[row], self._alpha / self._comparisons, guarded=guarded)
                 tails = monotone_tails(test.evidence, x)
                 rejected[row] = (tails.greater if sign > 0 else tails.less) <= level * ROUNDING
             sides.append(rejected)
         return sides[0], sides[1]
+
+    def equivalent(self, margin: float, level: float) -> Bools:
+        if min(self._sizes) >= GUARDED_UNITS:
+            return super().equivalent(margin, level)
+        inside = self.rejects(-margin, level)[0] & self.rejects(margin, level)[1]
+        for row in np.flatnonzero(inside):
+            test = unpaired_test(self.a[row], self.b[row], self._alpha, self._comparisons, margin)
+            inside[row] = test.p_eq is not None and test.p_eq <= level * ROUNDING
+        return np.asarray(inside)
 
     def _by_splits(self, rows: npt.NDArray[np.intp], x: float, level: float, sign: float) -> tuple[Bools, Bools]:
         """Whether random splits reject, for rows; the statistic is the mean difference, or Welch's t of unequal sizes."""

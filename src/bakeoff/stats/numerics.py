@@ -111,13 +111,15 @@ def is_constant(x: Array) -> bool:
 
 
 def difference(b: Array, a: Array) -> Array:
-    """b - a. Where all differences are equal up to the rounding of a and b, they are made equal.
+    """b - a. Where all differences are equal up to the rounding of a and b, they are made equal; NaN stays NaN.
 
     The rounding is that of the values: 17.3 - 16.8 and 1.3 - 0.8 differ by more than 8 units in the last place of 0.5.
     """
     d: Array = b - a
-    rounding = 8.0 * np.spacing(max(float(np.abs(a).max(initial=0.0)), float(np.abs(b).max(initial=0.0))))
-    return np.full_like(d, np.median(d)) if d.size and float(np.ptp(d)) <= rounding else d
+    run = ~np.isnan(d)
+    known = d[run]
+    rounding = 8.0 * np.spacing(max(float(np.abs(a[run]).max(initial=0.0)), float(np.abs(b[run]).max(initial=0.0))))
+    return np.where(run, np.median(known), np.nan) if known.size and float(np.ptp(known)) <= rounding else d
 
 
 def average_ranks(x: ArrayLike) -> Array:
