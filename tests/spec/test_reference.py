@@ -35,8 +35,8 @@ from bakeoff.spec.select import expression
 from bakeoff.workloads.command import CONTEXT, CommandParams
 from bakeoff.workloads.metrics import Source
 from bakeoff.workloads.python import PythonParams
-from bakeoff.workloads.schedsim import dialect as sweep
-from bakeoff.workloads.tasks import dialect
+from bakeoff.workloads.schedsim import sweep_plan as sweep
+from bakeoff.workloads.tasks import benchmark
 from bakeoff.workloads.tasks.proxy.server import GatewayLimits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "experiment-file.md").read_text(encoding="utf-8")
@@ -61,8 +61,8 @@ HEADINGS: dict[type[BaseModel], str] = {
     PythonParams: "The python workload",
     sweep.Sweep: "The sweep runner",
     sweep.Ablation: "The sweep runner",
-    dialect.Benchmark: "The task benchmark",
-    dialect.Entry: "The task benchmark",
+    benchmark.Benchmark: "The task benchmark",
+    benchmark.Entry: "The task benchmark",
 }
 
 

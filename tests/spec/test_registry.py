@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,15 @@ class Shouting(Dialect):
         return any(key.isupper() for key in tree)
 
 
+class Keyed(Dialect):
+    """Files with a key that no other tool has."""
+
+    name = "keyed"
+    keys = frozenset({"unlocks"})
+
+
 SHOUTING = Shouting()
+KEYED = Keyed()
 MODULE = __name__
 
 
@@ -50,6 +60,35 @@ def test_a_dialect_of_another_package_is_found_by_its_entry_point(installed: dic
     installed["bakeoff.dialects"] = {"shouting": f"{MODULE}:SHOUTING"}
     assert registry.dialect_of({"NAME": 1}) is SHOUTING is registry.dialect("shouting")
     assert registry.dialect_of({"name": 1}) is NATIVE
+    installed["bakeoff.dialects"]["keyed"] = f"{MODULE}:KEYED"
+    registry.dialects.cache_clear()
+    assert registry.dialect_of({"unlocks": 1, "name": 1}) is KEYED
+    assert registry.dialect_of({"NAME": 1}) is SHOUTING and registry.dialect_of({}) is NATIVE
+
+
+@pytest.mark.parametrize(
+    ("tree", "dialect"),
+    [
+        ({"name": "a", "workload": "python", "tasks": [{"name": "t"}]}, "native"),
+        ({"name": "a", "parallel": 2, "seeds": 3}, "native"),
+        ({"matrix": {"policy": ["full"]}, "out_root": "x"}, "sweep"),
+        ({"name": "a", "parallel": 2, "tasks": []}, "tasks"),
+        ({"tasks": [{"name": "t"}, {"prepared_dir": "p"}], "seeds": 2}, "tasks"),
+    ],
+)
+def test_a_file_is_recognised_without_importing_the_models_of_other_dialects(tree: Any, dialect: str) -> None:
+    code = f"""
+import sys
+from bakeoff.spec.registry import dialect_of
+print(dialect_of({tree!r}).name)
+print(*(name for name in sys.modules if name.startswith("bakeoff.workloads.")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    name, modules = done.stdout.splitlines()
+    assert name == dialect
+    assert set(modules.split()) == {
+        f"bakeoff.workloads.{module}" for module in ("schedsim", "schedsim.dialect", "tasks", "tasks.dialect")
+    }
 
 
 @pytest.mark.parametrize(
@@ -85,8 +124,7 @@ def test_a_dialect_without_hooks_changes_nothing(tmp_path: Path) -> None:
     params = {"a": 1}
     assert SHOUTING.meta(params, None) is params  # type: ignore[arg-type]
     assert list(SHOUTING.observers(None)) == [] and SHOUTING.table(None) is None
-    assert SHOUTING.read_run(tmp_path, {}) is None and SHOUTING.table_of_directory(tmp_path) is None
-    assert SHOUTING.read_table(tmp_path / "runs.csv", tmp_path) is None
+    assert SHOUTING.importer() is None and SHOUTING.table_of_directory(tmp_path) is None
     assert (SHOUTING.live_files, SHOUTING.variables, SHOUTING.analysis) == (False, True, None)
     SHOUTING.after_begin(None)
     assert list(tmp_path.iterdir()) == []

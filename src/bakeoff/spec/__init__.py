@@ -5,6 +5,7 @@
 | `load` | an experiment file becomes a plan: `load_plan` |
 | `formats` | TOML, YAML and JSON; `${VAR}` and `.env` files |
 | `experiment` | the file as one model, with durations and sizes |
+| `directions` | what the name of a metric says about which way is better |
 | `problems` | what is wrong with a file, and in which line |
 | `expand` | matrix, arms, ablations and tasks multiplied out |
 | `plan`, `identity` | cells and runs; run ids |

@@ -17,7 +17,7 @@ from bakeoff.spec.identity import RunIds, canonical_json, directory_digest, flat
 from bakeoff.spec.plan import Arm, Cell, LazyTable, Plan, Task, facts, uncollected
 from bakeoff.spec.problems import problems
 from bakeoff.spec.select import Test, names, rule
-from bakeoff.spec.workload import CommandWorkload, Judged, Priced, Workload
+from bakeoff.spec.workload import CommandWorkload, Directed, Judged, Priced, Workload
 
 MOST_CELLS = 1_000_000
 """Arms times tasks."""
@@ -43,6 +43,7 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     if isinstance(workload, Judged) and experiment.analysis.metric is None:
         analysis = Analysis.model_validate({**workload.analysis, **experiment.analysis.model_dump(exclude_unset=True)})
         experiment = experiment.model_copy(update={"analysis": analysis})
+    experiment = _with_directions(experiment, workload)
     _check_setters(experiment)
     _check_cells(experiment)
     arms = _arms(experiment)
@@ -50,6 +51,7 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     _check_entries(experiment, arms, tasks)
     maker = _CellMaker(experiment, workload)
     cells = [maker.cell(index, *pair) for index, pair in enumerate(_pairs(experiment, arms, tasks))]
+    _check_measured_alike(experiment, workload, cells)
     _check_runs(experiment, cells, MOST_RUNS, "")
     plan = _filtered(Plan(experiment, cells, base=base, **more))
     control = experiment.analysis.control
@@ -58,6 +60,18 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
         if control not in kept:
             raise SpecError([Problem("analysis.control", f"no arm called {control!r}", _one_of(control, kept))])
     return plan
+
+
+def _with_directions(experiment: Experiment, workload: object) -> Experiment:
+    """The experiment with the directions that the workload's metrics have, where the file says nothing about them."""
+    known = workload.directions if isinstance(workload, Directed) else {}
+    analysis = experiment.analysis
+    declared = (analysis.metric, *analysis.primary) if analysis.direction is not None else ()
+    added = {metric: way for metric, way in known.items() if metric not in (*declared, *analysis.directions)}
+    if not added:
+        return experiment
+    directed = analysis.model_copy(update={"directions": {**added, **analysis.directions}})
+    return experiment.model_copy(update={"analysis": directed})
 
 
 # -- checks
@@ -112,6 +126,24 @@ def _check_cells(experiment: Experiment) -> None:
     if cells > MOST_CELLS:
         message = f"{cells:,} combinations of arms and tasks are too many; the limit is {MOST_CELLS:,}"
         raise SpecError([Problem("matrix" if experiment.matrix else "arms", message, "make it several experiments")])
+
+
+def _check_measured_alike(experiment: Experiment, workload: Workload | CommandWorkload, cells: Sequence[Cell]) -> None:
+    """All arms on a task have equal values of `Params.measured_by`: how they are measured is not the arm's to choose."""
+    measured_by: frozenset[str] = getattr(workload.Params, "measured_by", frozenset())
+    wrong: dict[Problem, None] = {}
+    first: dict[str, Cell] = {}
+    for cell in cells if measured_by else ():
+        other = first.setdefault(cell.task.name, cell)
+        for key in sorted(measured_by):
+            if cell.params[key] != other.params[key]:
+                setter = cell if key in cell.arm.params else other
+                place = origin(experiment, setter.arm, setter.task, key)
+                values = " and ".join(f"{each.arm.name!r} with {each.params[key]!r}" for each in (other, cell))
+                message = f"the arms are measured differently: {values}, so their results could not be compared"
+                wrong[Problem(place, message, f"set {key} once for all arms, in [params] or in [[tasks]]")] = None
+    if wrong:
+        raise SpecError(list(wrong)[:20])
 
 
 def _check_runs(experiment: Experiment, cells: Sequence[Cell], most: int, when: str) -> None:

@@ -20,7 +20,10 @@ from pydantic import (
     model_validator,
 )
 
+from bakeoff.errors import Problem, SpecError
+from bakeoff.spec import formats
 from bakeoff.spec.identity import flatten
+from bakeoff.spec.workload import LONGEST_VARIABLE
 
 # Units of time in seconds. Decimal units of size (kB, MB) count in thousands, binary ones (K, KiB) in 1024.
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -304,16 +307,28 @@ class Analysis(Section):
     primary: list[str] = []
     """Further metrics that get a verdict; every other one is exploratory."""
     summary: Summary | None = None
-    direction: Literal["maximize", "minimize"] = "maximize"
+    direction: Literal["maximize", "minimize"] | None = None
+    """Which way is better, for the declared metrics (default: more is better). A metric whose name says otherwise, such
+    as `loss` or `latency_ms`, gets no verdict without it."""
+    directions: dict[str, Literal["maximize", "minimize"]] = {}
+    """Which way is better, for single metrics: `{ latency_ms = "minimize" }`. They go before `direction`."""
     units: dict[str, str] = {}
     """Units of metrics, for people: `{ latency = "ms" }`."""
     control: str | None = None
     """The arm that the others are compared with (default: the first arm)."""
+    candidates: list[str] = []
+    """The arms that get a verdict against the control (default: all others). Alpha is shared by these alone, and other
+    arms are exploratory. It has to be in the file before the first result."""
     seeds: Literal["nested", "crossed", "fixed"] = "nested"
     """`crossed`: one seed is one world (or one trained policy) on every task, a sample of such seeds; `fixed`: the
     verdict is about these seeds only."""
     tasks: Literal["sample", "fixed"] | None = None
     """`sample`: the verdict is about tasks like these; `fixed`: about these only."""
+    cluster: str | None = None
+    """Column of a table that groups tasks which depend on each other, such as `repo`: groups are the units then. `none`
+    says that no column does (default: a verdict has to hold by task and by every column that could)."""
+    copies: Literal["refuse", "keep"] = "refuse"
+    """`keep`: seeds whose values are equal everywhere are separate runs all the same."""
     margin: Annotated[float, Field(gt=0)] | None = None
     """Differences below this do not matter; needed for the verdict `equivalent`."""
     relative_margin: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -344,10 +359,29 @@ class Analysis(Section):
         return self
 
     def about(self, metric: str) -> Analysis:
-        """For a metric that may be another one: range, failure score and margin belong to the declared ones."""
+        """For a metric that may be another one: direction, range, failure score and margin belong to the declared ones."""
+        own = {"direction": self.directions[metric]} if metric in self.directions else {}
         if self.metric is None or metric in (self.metric, *self.primary):
-            return self
-        return self.model_copy(update={"bounds": None, "failure_score": None, "margin": None})
+            return self.model_copy(update=own) if own else self
+        return self.model_copy(update={"bounds": None, "failure_score": None, "margin": None, "direction": None, **own})
+
+    def changes(self, now: Analysis) -> list[str]:
+        """Return `alpha: 0.05 became 0.1` for each key that differs in `now`."""
+        old, new = self.model_dump(mode="json"), now.model_dump(mode="json")
+        return [
+            f"{key}: {setting_in_words(old[key])} became {setting_in_words(new[key])}"
+            for key in new
+            if old[key] != new[key]
+        ]
+
+
+def setting_in_words(value: Any) -> str:
+    """Return a value of `[analysis]` for people: `not set`, or `mean, window last 50%` for a summary."""
+    if isinstance(value, dict):
+        return ", ".join(
+            str(item) if key == "type" else f"{key} {item}" for key, item in value.items() if item is not None
+        )
+    return "not set" if value in (None, [], "", {}) else str(value)
 
 
 class Sequential(Section):
@@ -388,6 +422,8 @@ class Experiment(Section):
     seeds: Seeds = [0]
     rollouts: Annotated[int, Field(ge=1)] = 1
     """Exchangeable repeats inside (arm, task, seed); averaged before pairing."""
+    order_seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Draws which arm goes first at each (task, seed, rollout) (default: drawn once for each edition and recorded)."""
     include: list[Rule] = []
     """Keep only runs that match one of these."""
     exclude: list[Rule] = []
@@ -410,6 +446,24 @@ class Experiment(Section):
     sequential: Sequential | None = None
     executor: SerializeAsAny[ExecutorEntry] | None = None
     """Where runs are executed; on this machine by default."""
+
+    def environment(self) -> dict[str, str]:
+        """Return `env` with `${NAME}` filled in. Called only when runs start, so that no record holds a secret.
+
+        Raises SpecError for a variable that is not set, or longer than the system allows.
+        """
+        known = formats.variables()
+        filled = {}
+        for name, text in self.env.items():
+            try:
+                filled[name] = formats.expand(text, known)
+            except formats.MissingVariable as missing:
+                fix = f"export {missing.args[0]}=... before the run"
+                raise SpecError([Problem(f"env.{name}", f"${{{missing.args[0]}}} is not set", fix)]) from missing
+            if (size := len(filled[name].encode())) > LONGEST_VARIABLE:
+                problem = f"its {size:,} bytes are too many for a variable"
+                raise SpecError([Problem(f"env.{name}", problem, f"at most {LONGEST_VARIABLE:,}; use a file")])
+        return filled
 
     @field_validator("matrix", mode="before")
     @classmethod

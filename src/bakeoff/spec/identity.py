@@ -11,9 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from bakeoff.errors import UsageError
+from bakeoff.trees import walk
+
 DIGEST_LENGTH = 12
 NOT_CONTENT = frozenset({".git", "__pycache__"})
 """Directories inside a task that say nothing about what the task is."""
+MAX_TASK_LEVELS = 400
+"""Directories inside each other. Copying a task takes a frame of Python for each."""
 
 # Numbers are written by Python's repr, the shortest text that reads back as the same float: equal on every platform. That
 # differs from RFC 8785 (JSON Canonicalization Scheme), whose number format is JavaScript's.
@@ -80,10 +85,15 @@ def _tail(workload: str, revision: str, task: str, task_digest: str | None) -> b
     return f'"task":{canonical_json(named)},"workload":{canonical_json([workload, revision])}}}'.encode()
 
 
-def directory_digest(path: Path) -> str:
-    """Digest of a file or directory by content: relative names, executable bits and bytes; no times, no owners."""
+def directory_digest(path: Path, max_levels: int | None = MAX_TASK_LEVELS) -> str:
+    """Return the digest of a file or directory by content: relative names, executable bits and bytes; no times, no owners.
+
+    Raises UsageError where directories are nested deeper than `max_levels`: tasks are copied by tools that fail there.
+    """
     digest = hashlib.sha256()
-    for name, file in sorted(_content(path)):  # by bytes: the order of a directory listing differs between machines
+    for name, file in sorted(
+        _content(path, max_levels)
+    ):  # by bytes: the order of a directory listing differs between machines
         if file.is_symlink() and not file.is_file():
             kind, content = "l", hashlib.sha256(os.fsencode(os.readlink(file))).hexdigest()
         else:
@@ -94,12 +104,16 @@ def directory_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _content(path: Path) -> Iterator[tuple[bytes, Path]]:
+def _content(path: Path, max_levels: int | None) -> Iterator[tuple[bytes, Path]]:
     """Files below `path` by their relative name; links to directories count as links and are not followed."""
     if not path.is_dir():
         yield b"", path
         return
-    for folder, folders, files in os.walk(path):
+    for folder, folders, files in walk(path):
+        if max_levels is not None and folder.count(os.sep) - os.fspath(path).count(os.sep) > max_levels:
+            raise UsageError(
+                f"{path}: directories in it are nested more than {max_levels} levels deep\n  fix: remove them"
+            )
         folders[:] = [name for name in folders if name not in NOT_CONTENT]
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         for name in (*files, *links):

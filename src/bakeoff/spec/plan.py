@@ -88,7 +88,8 @@ class Run(NamedTuple):
     position: int
     run_id: str
     cell: Cell
-    seed: int
+    seed: int | None
+    """None only in a run that was imported from a table without seeds."""
     rollout: int
 
 
@@ -150,7 +151,7 @@ class Plan:
         return names
 
 
-def facts(cell: Cell, seed: int, rollout: int) -> dict[str, Any]:
+def facts(cell: Cell, seed: int | None, rollout: int) -> dict[str, Any]:
     """What rules and `--only` can ask about a run."""
     return {
         **cell.params,

@@ -12,7 +12,8 @@ writes, and read directories that the other tool left behind. Values of the grou
 
 `registry.dialect(name)` returns the instance. The engine, the records and the command line call its hooks and never
 ask for its name. Every hook has a default that does nothing, so `NATIVE`, the dialect of our own files, is a plain
-`Dialect()`.
+`Dialect()`. Every `run` imports all dialects to recognise its file: their modules import what they need for anything
+else, such as models of their files, inside the hooks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from bakeoff import plugins
 from bakeoff.errors import UsageError, did_you_mean, missing_extra
@@ -49,6 +50,14 @@ class ExecutorKind(Protocol):
         """An `Executor` for an `ExecutorSetup` (engine/executors). Raises UsageError or BakeoffError."""
 
 
+@runtime_checkable
+class RunsHere(Protocol):
+    """An `ExecutorKind` whose runs start on this machine: what they need is looked for here before they do."""
+
+    def check_machine(self, experiment: Experiment, jobs: int) -> None:
+        """Raise UsageError when not a single run fits this machine."""
+
+
 class IdentifiedRun(Protocol):
     """What the `meta` hook may know about a run."""
 
@@ -66,6 +75,8 @@ class Dialect:
 
     name: ClassVar[str] = "native"
     """Recorded with every edition, and the name of the entry point."""
+    keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys at the top of a file that tell it apart from all others."""
     live_files: ClassVar[bool] = False
     """True: output goes straight into the run directory, and `meta.json` is written when a run starts, not only when
     it ends."""
@@ -75,8 +86,8 @@ class Dialect:
     """The analysis settings of editions that are imported from the other tool's directories; None for the defaults."""
 
     def recognises(self, tree: Mapping[str, Any]) -> bool:
-        """Whether the parsed file `tree` is written in this dialect."""
-        return False
+        """Return whether the parsed file `tree` is written in this dialect: with the defaults, whether it has one of `keys`."""
+        return not self.keys.isdisjoint(tree)
 
     def plan(self, tree: dict[str, Any], path: Path) -> Plan:
         """The plan of a file that `recognises` accepted. `path` is the file. Raises SpecError with every problem."""
@@ -97,11 +108,8 @@ class Dialect:
         """The edition as a polars frame with the columns that `collect` writes; None for the usual columns."""
         return None
 
-    def read_run(self, directory: Path, meta: Mapping[str, Any]) -> Any | None:
-        """A run directory as a `results.table.Row`, given its `meta.json`; None when the other tool did not write it.
-
-        Raises ValueError, KeyError or TypeError when the directory is of this kind and cannot be read.
-        """
+    def importer(self) -> Any | None:
+        """The `results.importers.foreign.Importer` of run directories and tables that the other tool writes, or None."""
         return None
 
     def table_of_directory(self, directory: Path) -> tuple[Any, list[str]] | None:
@@ -109,14 +117,6 @@ class Dialect:
 
         A polars frame and one line for each problem; None when the directory is not of this kind. Raises UsageError
         when it is and nothing in it can be read.
-        """
-        return None
-
-    def read_table(self, path: Path, directory: Path) -> Any | None:
-        """The `results.table.Results` in a table that `table` or `table_of_directory` wrote, or None.
-
-        `directory` is the experiment's, where a run's files are if the table does not say. Raises UsageError when the
-        file cannot be read as such a table.
         """
         return None
 

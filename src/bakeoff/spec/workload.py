@@ -55,6 +55,12 @@ MAX_ARG_STRLEN)."""
 Scalar = float | int | bool | str | None
 """The value of a metric."""
 
+SELF_REPORTED = "self_reported"
+"""The metric of a run that names its metrics which the work under test could have written itself: `score, passed`. It is
+a fact of how the run was scored, and not of what it did. Verdicts on these metrics are labelled."""
+ESTIMATED = "_estimated"
+"""The end of the name of a metric that is the part of another one which nobody counted: `cost_estimated` of `cost`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -186,7 +192,8 @@ class Workload(Protocol):
     """Goes into run ids: change it when the same parameters would give other results."""
     Params: ClassVar[type[BaseModel]]
     """One run's parameters, validated before anything starts. A class attribute `settings` names those that only say
-    how to run: they are not columns of the results table."""
+    how to run: they are not columns of the results table. A class attribute `measured_by` names those that say how a
+    run is measured: arms on one task that set them differently are refused."""
 
     def run(self, params: Any, ctx: RunContext) -> Outcome:
         """Do one run. An exception makes it `failed`; `bakeoff.InfraError` makes it `infra_error`."""
@@ -256,6 +263,14 @@ class Judged(Protocol):
 
     analysis: ClassVar[Mapping[str, Any]]
     """Keys of `[analysis]`; those that an experiment sets win."""
+
+
+@runtime_checkable
+class Directed(Protocol):
+    """A workload that knows which way is better of metrics whose names do not say it."""
+
+    directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]]
+    """By metric, as in `analysis.directions`; what an experiment declares wins."""
 
 
 @runtime_checkable
