@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import factories
 from bakeoff.errors import UsageError
 from bakeoff.results.editions import open_editions
 from bakeoff.verdicts.compare import compare
 from bakeoff.verdicts.observations import observe
+from support import editions
 
 TEXT = """\
 name = "{name}"
@@ -39,7 +39,7 @@ def make(
         return {"status": "succeeded", "metrics": {"score": value}}
 
     text = TEXT.format(name=name, arm=arm, size=size, direction=direction)
-    factories.make_edition(place, name, outcome, text=text, files=False).close()
+    editions.make_edition(place, name, outcome, text=text, files=False).close()
 
 
 @pytest.fixture

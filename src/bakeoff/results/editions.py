@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.records.conditions import Share, read_shares
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import LATEST, editions, find_edition
-from bakeoff.records.looks import read_looks
+from bakeoff.records.looks import LEAST_RUNS, Look, read_growths, read_looks
 from bakeoff.records.lookup import find_run
-from bakeoff.records.run import CellRecord, Uncounted, uncounted
+from bakeoff.records.provenance import code_change
+from bakeoff.records.run import CellRecord, RunRecord, Uncounted, uncounted
 from bakeoff.records.series import read_block
-from bakeoff.results.table import Results, Row, Series
+from bakeoff.results.table import Declared, Results, Row, Series
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.identity import canonical_json
+
+GROWTH = "growth"
+"""The verb of a look that nobody recorded: the plan grew after all its runs had ended."""
 
 
 class _Blocks:
@@ -70,10 +77,13 @@ def edition_results(edition: Edition) -> Results:
     experiment = Experiment.model_validate(facts["spec"])
     cells = {cell.number: cell for cell in edition.cells()}
     blocks = _Blocks(edition)
+    runs = list(edition.runs())
     looks = read_looks(edition)
+    if experiment.sequential is None:  # such a test grows by itself
+        looks = tuple(sorted((*looks, *_ended_plans(edition, runs)), key=lambda look: look.at))
     seen = sorted({look.planned for look in looks if look.kind != "too few"})
     rows = []
-    for run in edition.runs():
+    for run in runs:
         cell = cells[run.cell]
         rows.append(
             Row(
@@ -99,7 +109,7 @@ def edition_results(edition: Edition) -> Results:
                 stage=bisect_right(seen, run.position),
             )
         )
-    return Results(
+    results = Results(
         rows=rows,
         label=f"{facts['experiment']}/{facts['edition']}",
         analysis=experiment.analysis,
@@ -108,7 +118,22 @@ def edition_results(edition: Edition) -> Results:
         uncounted=uncounted(edition),
         edition=edition,
         looks=looks,
+        shares=read_shares(edition),
+        declared=Declared(experiment.analysis, tuple(dict.fromkeys(row.arm for row in rows))),
     )
+    if edition.paths.imported.exists():
+        from bakeoff.results.importing import as_imported
+
+        return as_imported(results)
+    return results
+
+
+def _ended_plans(edition: Edition, runs: Sequence[RunRecord]) -> Iterator[Look]:
+    """A look for each plan that had ended when it grew: its means could be seen, by whatever means."""
+    for growth in read_growths(edition):
+        by_arm = Counter(run.arm for run in runs if run.position < growth.before)
+        if growth.open == 0 and len(by_arm) > 1 and sorted(by_arm.values())[-2] >= LEAST_RUNS:
+            yield Look(growth.at, GROWTH, "means", growth.before, growth.before, "", {})
 
 
 def _task_contents(experiment: Experiment, cells: Iterable[CellRecord]) -> dict[str, str]:
@@ -142,6 +167,60 @@ def open_edition(name: str, root: Path) -> Results:
     return edition_results(Edition.open(find_edition(name, root)))
 
 
+@dataclass(frozen=True, slots=True)
+class SameEditions:
+    """Every edition of the same plan and code, oldest first, and which of them this is."""
+
+    names: tuple[str, ...]
+    aborted: tuple[str, ...]
+    """Those whose runs have not all ended."""
+    number: int
+    """Of this one, from 1."""
+
+    @property
+    def sentence(self) -> str:
+        open_ = f", {len(self.aborted)} of them aborted or unfinished" if self.aborted else ""
+        return (
+            f"Edition {self.number} of {len(self.names)} of the same plan and code{open_} ({', '.join(self.names)}); the "
+            "verdict is about this one alone, and --editions all combines them where their seeds differ."
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"number": self.number, "editions": self.names, "aborted": self.aborted}
+
+
+def same_editions(edition: Edition) -> SameEditions | None:
+    """The editions of the experiment that repeat this one; None when it is the only one."""
+    names, aborted = [], []
+    plan, code = _plan(edition), _code(edition)
+    for paths in editions(edition.paths.directory.parent):
+        if paths.name == edition.paths.name:
+            names.append(paths.name)
+            continue
+        try:
+            with closing(Edition.open(paths)) as other:
+                if _plan(other) == plan and code_change(code, _code(other)) is None:
+                    names.append(paths.name)
+                    if not other.complete:
+                        aborted.append(paths.name)
+        except BakeoffError:
+            continue  # its scheduler died before it had recorded the plan, or it cannot be read
+    if len(names) < 2 or edition.paths.name not in names:
+        return None
+    return SameEditions(tuple(names), tuple(aborted), names.index(edition.paths.name) + 1)
+
+
+def _plan(edition: Edition) -> list[tuple[str, ...]]:
+    """What two editions have in common when one repeats the other; seeds may differ."""
+    return sorted((cell.arm, cell.task, cell.task_digest or "", str(cell.params)) for cell in edition.cells())
+
+
+def _code(edition: Edition) -> dict[str, Any]:
+    """Provenance of the first session."""
+    return next((session["provenance"] for session in edition.sessions()), {})
+
+
 def open_all_editions(names: Sequence[str], root: Path) -> Results:
     """Every edition of one experiment, oldest first, as `parts`; the rows of all of them in that order."""
     if len(names) > 1 or any(":" in name for name in names):
@@ -159,6 +238,7 @@ def open_all_editions(names: Sequence[str], root: Path) -> Results:
         analysis=parts[0].analysis,
         fixed_tasks=parts[0].fixed_tasks,
         digests=parts[0].digests,
+        shares=tuple(share for part in parts for share in part.shares),
         parts=tuple(parts),
     )
 
@@ -166,7 +246,12 @@ def open_all_editions(names: Sequence[str], root: Path) -> Results:
 def open_editions(names: Sequence[str], root: Path) -> Results:
     """`A` for all arms of an edition, or `A:arm B:arm ...` for arms of several; the first is the control."""
     if len(names) == 1 and ":" not in names[0]:
-        return open_edition(names[0], root)
+        from bakeoff.results.experiment_file import changed_file
+
+        results = open_edition(names[0], root)
+        assert results.edition is not None
+        changed = changed_file(results.edition)
+        return replace(results, notes=(*results.notes, changed)) if changed else results
     if len(set(names)) < len(names):
         raise UsageError(f"an arm is named twice: {' '.join(names)}")
     opened: dict[str, Results] = {}
@@ -188,12 +273,13 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
     first = parts[0][0]
     arms = [arm for _, arm in parts]
     rows: list[Row] = []
+    shares: list[Share] = []
     tries: dict[str, Uncounted] = {}
     for results, arm in parts:
         if arm not in results.arms:
             raise UsageError(f"{results.label} has no arm called {arm!r}; there are {', '.join(results.arms)}")
-        for field in ("direction", "bounds", "failure_score"):
-            if getattr(results.analysis, field) != getattr(first.analysis, field):
+        for field, default in (("direction", "maximize"), ("bounds", None), ("failure_score", None)):
+            if (getattr(results.analysis, field) or default) != (getattr(first.analysis, field) or default):
                 raise UsageError(
                     f"{first.label} and {results.label} declare another direction, range or failure score; "
                     "make the two files agree"
@@ -207,6 +293,7 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
         # Arms keep their names; the edition goes in front where two are called the same.
         name = arm if arms.count(arm) == 1 else f"{results.label}:{arm}"
         rows += [replace(row, arm=name) for row in results.rows if row.arm == arm]
+        shares += [replace(share, arm=name) for share in results.shares if share.arm == arm]
         tries[name] = results.uncounted[arm]
     return Results(
         rows=rows,
@@ -215,8 +302,11 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
         fixed_tasks=any(results.fixed_tasks for results, _ in parts),
         digests=first.digests,
         uncounted=tries,
+        shares=tuple(shares),
         looks=tuple(
             look for results in {id(results): results for results, _ in parts}.values() for look in results.looks
         ),
         parts=tuple({id(results): results for results, _ in parts}.values()),
+        # Arms of one edition, named one by one, are of its family.
+        declared=first.declared if all(results is first for results, _ in parts) else None,
     )

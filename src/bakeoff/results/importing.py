@@ -1,69 +1,196 @@
 """`bakeoff import`: results from elsewhere become an edition. Files are copied, nothing is made up.
 
-A report of foreign results is written from the same kind of edition, in a scratch directory (`temporary_edition`).
+What a database has no place for is kept in the edition's `imported.json` (`Imported`): sources with their digests, notes, and how
+the source's values are read. With it `compare` gives the same verdict on the edition as on the source.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from bakeoff.errors import LeaseHeld, StorageError, UsageError
+import msgspec
+
+from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, experiment_directory, is_held, new_edition, point_latest
+from bakeoff.records.layout import (
+    STAMP,
+    EditionPaths,
+    atomic_write,
+    editions,
+    experiment_directory,
+    is_held,
+    new_edition,
+    point_latest,
+)  # fmt: skip
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import SERIES
 from bakeoff.records.series import Series, read_jsonl
-from bakeoff.results.importers import read_place
-from bakeoff.results.importers.directories import scalars
-from bakeoff.results.importers.files import read_lines
-from bakeoff.results.table import Results, Row
+from bakeoff.results.table import OPEN, Results, Row, is_number
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Analysis, Experiment
-from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
+from bakeoff.spec.experiment import Experiment, Summary
+from bakeoff.spec.identity import directory_digest, slug
 from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
 from bakeoff.spec.registry import NATIVE
+from bakeoff.trees import copy_tree
 
 
-def read_directory(directory: Path) -> Results:
-    """Every run in a directory that can be recorded. What cannot be is a line in `problems`."""
-    if not directory.is_dir():
-        raise UsageError(f"{directory}: no such directory")
-    results = read_place(directory)
-    rows, problems = [], list(results.problems)
-    for row in results.rows:
-        if row.seed is None:
-            problems.append(
-                f"{row.run_id}: its seed is not known: name it NAME_s3, or write `condition` and `seed` into {SERIES}"
+class ImportedSource(msgspec.Struct, frozen=True):
+    """A file or directory that runs were imported from."""
+
+    path: str
+    digest: str
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What an imported edition keeps of its source beside the runs: fields of `Results`, and how rows were changed."""
+
+    sources: list[ImportedSource]
+    tools: list[tuple[str, str]]
+    notes: list[str]
+    reading: dict[str, Any]
+    groups: dict[str, dict[str, str]]
+    repeats: str
+    incidental: list[str]
+    usual: list[str]
+    """Metrics that get a verdict when a question names none."""
+    series_summary: dict[str, Any] | None
+    unstated: list[int]
+    """Positions of runs whose status the source does not say."""
+    by_step: list[str]
+    """Metrics that the source has by step only. The last value is recorded as a metric of the run, for people."""
+
+
+def recordable(results: Results) -> tuple[Results, Imported]:
+    """Return the runs as a database takes them, and what else has to be kept to read them as the source gave them."""
+    by_step = set(results.logged) - {
+        name for row in results.rows for name in row.metrics if is_number(row.metrics[name])
+    }
+    rows: list[Row] = []
+    names: set[str] = set()
+    problems = list(results.problems)
+    for position, row in enumerate(results.rows):
+        for name, (steps, _) in row.series.items():
+            if any(step != int(step) for step in steps):
+                raise UsageError(f"{row.name}: {name!r} has steps that are not whole numbers, which cannot be recorded")
+        last = {
+            name: float(row.series[name][1][-1]) for name in row.series if name in by_step and len(row.series[name][1])
+        }
+        status = row.status or (
+            "succeeded" if row.series or any(map(is_number, row.metrics.values())) else "infra_error"
+        )
+        log = row.directory / SERIES if row.directory is not None else None
+        if log is not None and log.is_file() and (torn := read_jsonl(log)[1]):
+            problems.append(f"{log}: {torn} line{'s' if torn > 1 else ''} left out")
+        run_id = _run_id(row)
+        run_id = run_id if run_id not in names else f"{run_id}__{position}"
+        names.add(run_id)
+        rows.append(
+            replace(
+                row,
+                run_id=run_id,
+                metrics={**row.metrics, **last},
+                status="cancelled" if status in OPEN else status,
+                error="had not ended when it was imported" if status in OPEN else row.error,
             )
+        )
+    usual = results.usual(results.metrics) if results.usual is not None else ()
+    imported = Imported(
+        sources=[
+            ImportedSource(str(path), directory_digest(path, max_levels=None) if path.exists() else "")
+            for path in results.sources
+        ],
+        tools=list(results.tools),
+        notes=list(results.notes),
+        reading=dict(results.reading),
+        groups={name: dict(groups) for name, groups in results.groups.items()},
+        repeats=results.repeats,
+        incidental=sorted(results.incidental),
+        usual=list(usual),
+        series_summary=results.series_summary.model_dump(mode="json") if results.series_summary is not None else None,
+        unstated=[position for position, row in enumerate(results.rows) if not row.status],
+        by_step=sorted(by_step),
+    )
+    return replace(results, rows=rows, problems=tuple(problems)), imported
+
+
+def _run_id(row: Row) -> str:
+    """A run's own id or, in a table, what it is: it becomes the name of a directory."""
+    if row.run_id:
+        return slug(Path(row.run_id).name if row.directory is not None else row.run_id, 200)
+    if row.source is not None and row.source.member is not None:
+        return slug(f"{row.source.path.stem}__{row.source.member}", 200)
+    seed = "" if row.seed is None else f"__s{row.seed}"
+    return slug(f"{row.arm[:80]}__{row.task[:80]}{seed}__r{row.rollout}", 200)
+
+
+def as_imported(results: Results) -> Results:
+    """Return the results of an imported edition as the source gave them: nothing in them was declared beforehand."""
+    assert results.edition is not None
+    try:
+        imported = msgspec.json.decode(results.edition.paths.imported.read_bytes(), type=Imported)
+    except (OSError, msgspec.DecodeError) as error:
+        raise Damaged(results.edition.paths.imported, str(error)) from error
+    by_step, unstated = set(imported.by_step), set(imported.unstated)
+    rows = [
+        replace(
+            row,
+            status="" if position in unstated else row.status,
+            metrics={name: value for name, value in row.metrics.items() if name not in by_step}
+            if by_step
+            else row.metrics,
+        )
+        for position, row in enumerate(results.rows)
+    ]
+    summary = imported.series_summary
+    return replace(
+        results,
+        rows=rows,
+        usual=lambda known: imported.usual if set(imported.usual) <= set(known) else (),
+        series_summary=Summary.model_validate(summary) if summary is not None else None,
+        reading=imported.reading,
+        groups=imported.groups,
+        repeats=imported.repeats,
+        incidental=frozenset(imported.incidental),
+        tools=tuple(imported.tools),
+        notes=(*results.notes, *imported.notes),
+        declared=None,
+        looks=(),
+    )
+
+
+def imported_before(imported: Imported, name: str, root: Path) -> str | None:
+    """Return the edition of experiment `name` that holds the same sources with the same content, if one does."""
+    digests = sorted(source.digest for source in imported.sources)
+    for paths in editions(experiment_directory(root, name)):
+        try:
+            other = msgspec.json.decode(paths.imported.read_bytes(), type=Imported)
+        except (OSError, msgspec.DecodeError):
             continue
-        metrics = row.metrics
-        if not metrics and row.directory is not None:
-            # A run that only logged by step counts with what it logged last.
-            metrics = scalars(next(reversed(list(read_lines(row.directory / SERIES))), {}))
-        steps = row.directory / SERIES if row.directory is not None else None
-        if steps is not None and steps.is_file() and (torn := read_jsonl(steps)[1]):
-            problems.append(f"{steps}: {torn} line{'s' if torn > 1 else ''} left out")
-        name = Path(row.run_id).name if row.directory is not None else row.run_id
-        rows.append(replace(row, run_id=slug(name, 200), metrics=metrics))
-    return replace(results, rows=rows, problems=tuple(problems))
+        if sorted(source.digest for source in other.sources) == digests:
+            return f"{paths.experiment}/{paths.name}"
+    return None
 
 
-def import_results(results: Results, name: str, root: Path, source: Path) -> Edition:
+def import_results(results: Results, imported: Imported, name: str, root: Path, source: str) -> Edition:
     """A new edition with these runs and copies of their files. Nothing stays behind when it cannot be finished."""
     plan, runs = _plan(results, name, f"imported from {source}")
     paths = new_edition(experiment_directory(root, name))
     try:
         for row in results.rows:
-            if row.directory is not None:
-                shutil.copytree(row.directory, paths.run(row.run_id), symlinks=True)
+            if row.directory is not None and row.directory.is_dir():
+                paths.runs.mkdir(exist_ok=True)
+                copy_tree(row.directory, paths.run(row.run_id))
+        atomic_write(paths.imported, msgspec.json.format(msgspec.json.encode(imported)))
         edition = _record(plan, runs, results.rows, paths)
     except BaseException as error:
         shutil.rmtree(paths.directory, ignore_errors=True)
-        if isinstance(error, shutil.Error | OSError):
+        if isinstance(error, OSError):
             raise StorageError(f"{paths.directory}: files could not be copied: {error}") from error
         raise
     point_latest(paths)
@@ -95,13 +222,15 @@ def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionP
     facts = edition.facts()
     edition.close()
     # The names are those of a database that somebody else may have written.
-    stamp = slug(facts["edition"], 200, unwanted=NOT_IN_DIRECTORIES)
+    begun = time.strftime("%Y%m%d-%H%M%S", time.gmtime(facts["created_at"]))
+    stamp = facts["edition"] if STAMP.fullmatch(facts["edition"]) else begun
     target = EditionPaths(experiment_directory(root, name or facts["experiment"]) / stamp)
     if target.directory.exists():
         raise UsageError(f"{target.directory} exists already; --name gives the experiment another name")
     try:
-        shutil.copytree(source.directory, target.directory, symlinks=True)
-    except (shutil.Error, OSError) as error:
+        target.directory.parent.mkdir(parents=True, exist_ok=True)
+        copy_tree(source.directory, target.directory)
+    except OSError as error:
         shutil.rmtree(target.directory, ignore_errors=True)
         raise StorageError(f"{target.directory}: files could not be copied: {error}") from error
     point_latest(target)
@@ -117,7 +246,6 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
         if key not in cells:
             arm = Arm(row.arm, {}, row.flags, base=row.base or row.arm, ablation=row.ablation)
             cells[key] = Cell(len(cells), arm, Task(row.task), row.params, 1, lambda seed, rollout: "")
-        assert row.seed is not None  # read_directory leaves out runs without one
         runs.append(Run(position, row.run_id, cells[key], row.seed, row.rollout))
     names = {row.dialect for row in results.rows}
     dialect = registry.dialect(names.pop() if len(names) == 1 else NATIVE.name)
@@ -125,8 +253,8 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
         name=name,
         description=description,
         workload=results.rows[0].workload,
-        seeds=sorted({run.seed for run in runs}),
-        analysis=dialect.analysis or Analysis(),
+        seeds=sorted({run.seed for run in runs if run.seed is not None}) or [0],
+        analysis=results.analysis,
     )
     return Plan(experiment, list(cells.values()), dialect=dialect.name), runs
 

@@ -1,12 +1,14 @@
 """Names that a user types become `Results`.
 
-A name is an edition of ours (`sorting`, `sorting/20260101-120000`, `sorting:arm`, a path), a table (.csv, .tsv, .parquet,
-.jsonl), a run directory, a directory of them, a campaign, a W&B run (`.wandb` file, offline directory,
-`wandb:ENTITY/PROJECT/RUN`), or the id of a run. Patterns that no shell has expanded are expanded.
+A name is an edition of ours (`sorting`, `sorting/20260101-120000`, `sorting:arm`, its experiment file;
+`records.layout.editions_named` has the rule for names that could be two things), the path of anything that an importer
+reads (`importers`), a W&B run on a server (`wandb:ENTITY/PROJECT/RUN`), or the id of a run. Patterns that no shell has
+expanded are expanded.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import glob
@@ -14,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.records.layout import LATEST, editions, is_edition
-from bakeoff.results.importers.tables import SUFFIXES, Columns, read_tables
+from bakeoff.records.layout import LATEST, editions_named, find_edition, shadowed
+from bakeoff.results.importers import ONLINE, Claim, Editions, Importers, read
 from bakeoff.results.table import Results, Row, number_repeats
-
-ONLINE = "wandb:"
+from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.registry import NATIVE, dialect_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +35,88 @@ class Pair:
 def open_results(names: Sequence[str], root: Path, columns: Mapping[str, Any] | None = None) -> Results:
     """Whatever the names mean, as one table; the newest edition when there are none.
 
-    `columns` has fields of `importers.tables.Columns`: what a table calls its columns, by role.
+    `columns` has fields of `importers.table_roles.Columns`: what a table calls its columns, by role. Raises UsageError when
+    a run in a source cannot be read: a verdict must not leave out runs in silence.
     """
-    places = expand(names) or [LATEST]
-    tables = [name for name in places if Path(name).suffix in SUFFIXES]
-    if tables and len(tables) == len(places):
-        return read_tables([Path(name) for name in places], Columns(**dict(columns or {})))
-    if tables:
-        other = next(name for name in places if name not in tables)
-        raise UsageError(f"{tables[0]} is a table and {other} is not; name either tables or other sources")
-    if any((columns or {}).values()):
-        raise UsageError("--arm-from and the like name columns of a table: give a .csv, .tsv, .parquet or .jsonl file")
-    if any(_is_foreign(name, root) for name in places):
-        parts = [read_runs(name, root) for name in places]
-        rows = number_repeats([row for part in parts for row in part.rows])
-        return replace(parts[0], rows=rows, label=", ".join(places))
-    from bakeoff.results.editions import open_editions
+    results = read_names(expand(names) or [LATEST], root, columns)
+    if results.problems:
+        raise UsageError(results.problems[0])
+    return results
 
-    return open_editions(places, root)
+
+def read_names(names: Sequence[str], root: Path, columns: Mapping[str, Any] | None = None) -> Results:
+    """Read what the names mean. Runs that cannot be read are in `Results.problems`."""
+    importers = Importers(columns)
+    claims = [_claim(name, root, importers) for name in names]
+    tables = [name for name, claim in zip(names, claims, strict=True) if claim is not None and _is_table(claim)]
+    if tables and len(tables) < len(names):
+        other = next(name for name in names if name not in tables)
+        raise UsageError(f"{tables[0]} is a table and {other} is not; name either tables or other sources")
+    if not tables:
+        _refuse_columns(columns)
+    known = [claim for claim in claims if claim is not None]
+    if len(known) == len(names):
+        results = read(known, ", ".join(names))
+    else:
+        from bakeoff.results.editions import open_editions
+        from bakeoff.results.experiment_file import open_by_file
+
+        by_file = open_by_file(Path(names[0]), root) if len(names) == 1 else None
+        results = by_file if by_file is not None else open_editions(names, root)
+    notes = [note for name in names if (note := shadowed(name.partition(":")[0], root)) is not None]
+    return replace(results, notes=(*results.notes, *notes)) if notes else results
+
+
+def read_path(path: Path, columns: Mapping[str, Any] | None = None) -> Results | None:
+    """Read whatever lies at a path, runs that cannot be read in `Results.problems`; None when no importer claims it."""
+    claim = Importers(columns).claim(path)
+    if claim is None or not _is_table(claim):
+        _refuse_columns(columns)
+    return None if claim is None else read([claim], str(path))
+
+
+def _refuse_columns(columns: Mapping[str, Any] | None) -> None:
+    if any((columns or {}).values()):
+        raise UsageError(
+            "--arm-from and the like name columns of a table: give a .csv, .tsv, .parquet, .jsonl or .json file"
+        )
+
+
+def _claim(name: str, root: Path, importers: Importers) -> Claim | None:
+    """Find out who reads what a name means; None for arms of editions, experiment files and names that mean nothing.
+
+    An experiment's name goes before a directory of the same name here. Raises UsageError for a path that nobody reads.
+    """
+    if name.startswith(ONLINE):
+        return importers.claim(Path(name))
+    if not Path(name).is_file() and (name == LATEST or editions_named(name, root)):
+        return Claim(Editions(), (find_edition(name, root).directory,))
+    path = next((place for place in (Path(name), root / name) if place.exists()), Path(name))
+    claim = importers.claim(path)
+    if claim is None and path.is_dir():
+        raise UsageError(f"{path}: {nothing_in(path)}")
+    if claim is None and path.suffix == ".json" and path.is_file() and not _is_experiment(path):
+        from bakeoff.results.importers.table_files import describe_json
+
+        raise UsageError(f"{name}: {describe_json(path)}")
+    return claim
+
+
+def _is_table(claim: Claim) -> bool:
+    from bakeoff.results.importers.tables import Tables
+
+    return isinstance(claim.importer, Tables)
+
+
+def nothing_in(directory: Path) -> str:
+    """Say what a directory that nobody reads would need."""
+    from bakeoff.records.rundir import META
+    from bakeoff.results.importers.directories import LOGS
+    from bakeoff.results.importers.table_files import is_table
+
+    if any(map(is_table, directory.iterdir())):
+        return f"is a directory with tables; name the tables, as in {directory}/*.csv"
+    return f"there is no run directory in it; a run's directory has {', '.join((META, *LOGS))}"
 
 
 def expand(names: Sequence[str]) -> list[str]:
@@ -67,40 +133,36 @@ def expand(names: Sequence[str]) -> list[str]:
     return expanded
 
 
-def _is_foreign(name: str, root: Path) -> bool:
-    """Whether a name means runs that are not in one of our editions."""
-    if name.startswith(ONLINE) or Path(name).suffix == ".wandb":
-        return True
-    directory = _directory(name, root)
-    return directory is not None and not is_edition(directory) and not editions(directory)
-
-
-def _directory(name: str, root: Path) -> Path | None:
-    return next((place for place in (Path(name), root / name) if place.is_dir()), None)
+def _is_experiment(path: Path) -> bool:
+    """Whether a JSON file says what to run, and not what came of it."""
+    try:
+        tree = json.loads(path.read_bytes())
+    except (ValueError, OSError, RecursionError):
+        return False
+    return isinstance(tree, dict) and (
+        dialect_of(tree) is not NATIVE or ("name" in tree and len(set(tree) & set(Experiment.model_fields)) > 1)
+    )
 
 
 def read_runs(name: str, root: Path) -> Results:
     """Every run that one name means: a directory, a campaign, W&B runs, or one run of one of our editions.
 
-    Raises UsageError when something in it cannot be read: a verdict must not leave out runs in silence.
+    Raises UsageError for a table, which holds runs of several arms, and for runs that cannot be read.
     """
-    if name.startswith(ONLINE):
-        from bakeoff.results.importers.wandb_runs import online
-
-        return online(name.removeprefix(ONLINE))
-    place = Path(name) if Path(name).is_file() else _directory(name, root)
-    if place is not None:
-        from bakeoff.results.importers import read_place
-
-        try:
-            results = read_place(place)
-        except (ValueError, OSError, KeyError, TypeError) as error:
-            raise UsageError(f"{place}: {error}") from error
+    importers = Importers()
+    path = next((place for place in (Path(name), root / name) if place.exists()), None)
+    claim = importers.claim(Path(name) if path is None else path) if path or name.startswith(ONLINE) else None
+    if claim is not None:
+        if _is_table(claim):
+            raise UsageError(f"{name}: is a table, which holds runs of several arms; name it alone, as the source")
+        results = read([claim], name)
         if results.problems:
             raise UsageError(results.problems[0])
         return results
+    if path is not None:
+        raise UsageError(f"{path}: {nothing_in(path) if path.is_dir() else 'is not a file of runs that bakeoff knows'}")
     from bakeoff.results.editions import run_row
-    from bakeoff.results.importers.directories import as_results
+    from bakeoff.results.importers.foreign import as_results
 
     try:
         return as_results([run_row(name, root)], name)
@@ -172,12 +234,12 @@ def _check_distinct(rows: Sequence[Row], where: str) -> None:
     """A copy is not a second run."""
     names: set[str] = set()
     for row in rows:
-        if row.run_id in names:
-            raise UsageError(f"{where}{row.run_id} is named twice; the same run cannot count twice")
-        names.add(row.run_id)
+        if row.name in names:
+            raise UsageError(f"{where}{row.name} is named twice; the same run cannot count twice")
+        names.add(row.name)
 
 
 def _foreign(rows: Sequence[Row], label: str, **fields: Any) -> Results:
-    from bakeoff.results.importers.directories import as_results
+    from bakeoff.results.importers.foreign import as_results
 
     return replace(as_results(rows, label), **fields)

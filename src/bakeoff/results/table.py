@@ -19,9 +19,11 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis, Summary
 
 if TYPE_CHECKING:
+    from bakeoff.records.conditions import Share
     from bakeoff.records.edition import Edition
     from bakeoff.records.looks import Look
     from bakeoff.records.run import Uncounted
+    from bakeoff.results.importers.foreign import Message, Source
     from bakeoff.spec.workload import Scalar
 
 Array = npt.NDArray[np.float64]
@@ -29,6 +31,8 @@ Series = tuple[Array, Array]
 """(steps, values) of one metric that a run logged by step."""
 FAILED = ("failed", "timeout")
 OPEN = ("planned", "running")
+NOTHING: Mapping[str, Any] = {}
+"""Shared by all runs that have no series or no parameters: a million empty tables would take 64 MB."""
 NAMES_SHOWN = 20
 """How many names an error lists."""
 
@@ -49,10 +53,10 @@ class Row:
     status: str = "succeeded"
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     """Scalars of the whole run."""
-    series: Mapping[str, Series] = field(default_factory=dict)
+    series: Mapping[str, Series] = field(default_factory=lambda: NOTHING)
     """Metrics that were logged by step."""
     run_id: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     base: str = ""
     """The arm that an ablation changes; empty where nothing is known about it."""
     ablation: str = ""
@@ -67,6 +71,12 @@ class Row:
     ended_at: float | None = None
     exit_code: int | None = None
     error: str | None = None
+    group: str | None = None
+    """A level above the task, where the source has one."""
+    source: Source | None = None
+    """Where the run was read from, if another tool wrote it."""
+    transcript: Callable[[], Sequence[Message]] | None = None
+    """Reads what was said in the run, if the source has it."""
     stage: int = 0
     """How many smaller plans results were seen of before this run was planned."""
 
@@ -76,7 +86,17 @@ class Row:
     @property
     def name(self) -> str:
         """What an error calls this run."""
-        return self.run_id or f"{self.arm!r}, task {self.task!r}, seed {self.seed}, rollout {self.rollout}"
+        source = "" if self.source is None else str(self.source)
+        return self.run_id or source or f"{self.arm!r}, task {self.task!r}, seed {self.seed}, rollout {self.rollout}"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the file of an edition of ours fixed before results were shown."""
+
+    analysis: Analysis
+    arms: tuple[str, ...]
+    """Every arm that was planned."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +120,16 @@ class Results:
     """How a metric that is only known by step becomes one number when nobody says; None: somebody has to say."""
     reading: Mapping[str, Any] = field(default_factory=dict)
     """For a table: the column that each role was read from, the metrics, and the columns that were ignored."""
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """For a table: columns that group its tasks and that nothing uses, as column to task to group."""
+    repeats: str = ""
+    """For a table: the column that numbers rollouts, if one does; elsewhere their order means nothing."""
+    incidental: frozenset[str] = frozenset()
+    """For a table: numbers that are no outcomes unless a question names them: times, sizes, spreads and settings."""
+    sources: tuple[Path, ...] = ()
+    """Files and directories of other tools that the runs were read from."""
+    tools: tuple[tuple[str, str], ...] = ()
+    """Names and versions of the tools that wrote the runs, where they are known."""
     notes: tuple[str, ...] = ()
     """What a reader of a verdict should know about where the values come from."""
     problems: tuple[str, ...] = ()
@@ -109,7 +139,11 @@ class Results:
     edition: Edition | None = None
     """Set for one edition of ours: its registration and its sequential test are read from it."""
     looks: tuple[Look, ...] = ()
-    """For editions of ours: the verdicts that were shown before."""
+    """For editions of ours: the means and verdicts that were shown before."""
+    declared: Declared | None = None
+    """For editions of ours; None where the question is the declaration."""
+    shares: tuple[Share, ...] = ()
+    """For editions of ours: code, packages and nodes that the runs of each arm ran with."""
     parts: tuple[Results, ...] = ()
     """The editions whose arms stand side by side here."""
 
@@ -156,11 +190,12 @@ class Results:
             for name in self.metrics
             if all(isinstance(row.metrics.get(name, True), bool | None) and name not in row.series for row in self.rows)
         }
-        numbers = [name for name in self.metrics if name not in flags]
+        numbers = [name for name in self.metrics if name not in flags and name not in self.incidental]
         if len(numbers) == 1:
             return numbers
+        beside = f" ({', '.join(sorted(self.incidental))} only if named)" if self.incidental else ""
         raise UsageError(
-            f"{self.label}: which metric? name it with --metric or analysis.metric; {self.known_metrics()}"
+            f"{self.label}: which metric? name it with --metric or analysis.metric; {self.known_metrics()}{beside}"
         )
 
     def known_metrics(self) -> str:
@@ -197,7 +232,7 @@ def number_repeats(rows: Sequence[Row]) -> list[Row]:
         if row.seed is None:
             rollout = counts.get((row.arm, row.task), 0)
             counts[row.arm, row.task] = rollout + 1
-            row = replace(row, rollout=rollout)
+            row = replace(row, rollout=rollout) if row.rollout != rollout else row
         numbered.append(row)
     seeded = {row.arm for row in numbered if row.seed is not None}
     for row in numbered:

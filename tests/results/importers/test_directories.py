@@ -12,9 +12,9 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers import directories
-from bakeoff.results.importers.directories import RunDirectories, as_results
+from bakeoff.results.importers.foreign import as_results
 from bakeoff.results.sources import Pair, expand, open_pairs, open_results, open_sides
-from bakeoff.results.table import Results, number_repeats
+from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.verdicts.observations import observe
 
@@ -30,37 +30,42 @@ def run(directory: Path, lift: float = 0.0, steps: int = 10, **labels: Any) -> P
     return write(directory, [{"step": i, "reward": lift + i, "loss": 1.0, **labels} for i in range(steps)])
 
 
+def read_run(directory: Path) -> Row:
+    (row,) = as_results([directories.read_run(directory)], "a run").rows
+    return row
+
+
 class TestWhoARunIs:
     @pytest.mark.parametrize(("name", "arm", "seed"), [
         ("full_s3", "full", 3), ("full_seed3", "full", 3), ("full.seed1072", "full", 1072), ("maxrl+gtpo_s42", "maxrl+gtpo", 42),
         ("plain", "plain", None),
     ])  # fmt: skip
     def test_arm_and_seed_are_in_its_name(self, tmp_path: Path, name: str, arm: str, seed: int | None) -> None:
-        found = directories.read_run(run(tmp_path / name))
+        found = read_run(run(tmp_path / name))
         assert (found.arm, found.seed) == (arm, seed)
 
     def test_keys_in_the_log_go_before_the_name(self, tmp_path: Path) -> None:
-        found = directories.read_run(run(tmp_path / "x_s3", condition="grpo+none", seed=7))
+        found = read_run(run(tmp_path / "x_s3", condition="grpo+none", seed=7))
         assert (found.arm, found.seed) == ("grpo+none", 7)
 
     def test_meta_json_goes_before_both(self, tmp_path: Path) -> None:
         directory = run(tmp_path / "x_s3", seed=7)
         (directory / "meta.json").write_text(json.dumps({"seed": 9, "arm": "mine", "status": "failed"}))
-        found = directories.read_run(directory)
+        found = read_run(directory)
         assert (found.arm, found.seed, found.status) == ("mine", 9, "failed")
 
     def test_a_run_of_ours_says_everything_about_itself(self, tmp_path: Path) -> None:
         directory = run(tmp_path / "abc")
         meta = {"run_id": "abc", "workload": "command", "arm": "a", "task": "t", "seed": 4, "rollout": 2, "status": "timeout", "metrics": {"x": 1}}  # fmt: skip
         (directory / "meta.json").write_text(json.dumps(meta))
-        found = directories.read_run(directory)
+        found = read_run(directory)
         assert (found.arm, found.task, found.seed, found.rollout, found.status) == ("a", "t", 4, 2, "timeout")
         assert found.metrics == {"x": 1.0}
 
     def test_what_a_script_started_by_hand_finished_with_is_a_number_of_the_run(self, tmp_path: Path) -> None:
         directory = run(tmp_path / "train_s3")
         (directory / "metrics.json").write_text(json.dumps({"score": 0.9, "reward": 5, "note": "x"}))
-        assert directories.read_run(directory).metrics == {"score": 0.9, "note": "x"}, "reward is a series already"
+        assert read_run(directory).metrics == {"score": 0.9, "note": "x"}, "reward is a series already"
 
     def test_a_directory_without_logs_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
@@ -68,12 +73,12 @@ class TestWhoARunIs:
             UsageError,
             match=r"empty: there is no run directory in it; a run's directory has meta\.json, metrics\.jsonl",
         ):
-            RunDirectories().read(tmp_path / "empty")
+            open_results([str(tmp_path / "empty")], tmp_path / "root")
 
     def test_some_runs_without_a_seed_beside_others_with_one_are_an_error(self, tmp_path: Path) -> None:
         logs = [directories.read_run(run(tmp_path / name, condition="a")) for name in ("x_s1", "plain")]
         with pytest.raises(UsageError, match="its seed is not known, but other runs of 'a' have one"):
-            number_repeats(logs)
+            as_results(logs, "runs")
 
 
 class TestCampaigns:
@@ -89,11 +94,11 @@ class TestCampaigns:
         return place
 
     def test_all_runs_of_a_campaign_have_their_condition_as_the_arm(self, tmp_path: Path) -> None:
-        logs = RunDirectories().read(self.campaign(tmp_path)).rows
+        logs = open_results([str(self.campaign(tmp_path))], tmp_path / "root").rows
         assert [(log.arm, log.seed) for log in logs] == [(a, s) for a in ("grpo+none", "maxrl+none") for s in (1, 2, 3)]
 
     def test_the_rate_of_correct_answers_follows_from_counts(self, tmp_path: Path) -> None:
-        log = RunDirectories().read(self.campaign(tmp_path)).rows[0]
+        log = open_results([str(self.campaign(tmp_path))], tmp_path / "root").rows[0]
         assert log.series["correct_rate"][1] == pytest.approx([0.11, 0.12, 0.13, 0.14, 0.15])
 
     def test_a_campaign_is_compared_on_reward_and_on_correct_answers(self, tmp_path: Path) -> None:
@@ -104,7 +109,7 @@ class TestCampaigns:
         answers = [
             {"step": 0, "reward": 1.0}, {"step": 0, "reward": 0.0}, {"step": 1, "reward": 0.2, "metadata": {"correctness": True}},
         ]  # fmt: skip
-        found = directories.read_run(write(tmp_path / "x_s1" / "emergence", answers, "generations.jsonl").parent)
+        found = read_run(write(tmp_path / "x_s1" / "emergence", answers, "generations.jsonl").parent)
         assert found.series["gen_reward"][1] == pytest.approx([0.5, 0.2])
         assert found.series["gen_correct_rate"][1] == pytest.approx([0.5, 1.0])
 
@@ -115,14 +120,14 @@ class TestCampaigns:
             for arm in ("grpo+none", "maxrl+none") for seed in (1, 2, 3, 4, 5)
         ]  # fmt: skip
         (campaign / "manifest.json").write_text(json.dumps({"runs": planned}))
-        statuses = [log.status for log in RunDirectories().read(campaign).rows]
+        statuses = [log.status for log in open_results([str(campaign)], tmp_path / "root").rows]
         assert statuses == ["succeeded"] * 3 + ["infra_error", "failed"] + ["succeeded"] * 3 + ["infra_error", "failed"]
 
     def test_a_torn_last_line_is_left_out(self, tmp_path: Path) -> None:
         directory = run(tmp_path / "x_s1")
         with (directory / "metrics.jsonl").open("a") as file:
             file.write('{"step": 10, "rew')
-        assert directories.read_run(directory).series["reward"][0].size == 10
+        assert read_run(directory).series["reward"][0].size == 10
 
 
 class TestValues:

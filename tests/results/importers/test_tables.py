@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.tables import Columns, frame_results, read_tables
+from bakeoff.results.importers.table_roles import Columns
+from bakeoff.results.importers.tables import frame_results, read_tables
 from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.verdicts.observations import Observation, observe
@@ -141,9 +142,11 @@ def test_seeds_that_are_no_numbers_are_the_same_for_every_arm() -> None:
     assert [row.seed for row in found] == [0, 1, 2, 2, 1, 0]
 
 
-def test_seeds_are_crossed_where_every_seed_stands_on_every_task() -> None:
+def test_seeds_are_crossed_where_one_seed_stands_on_two_tasks() -> None:
     assert of_frame(ROWS).analysis.seeds == "crossed"
-    assert of_frame(ROWS[1:6]).analysis.seeds == "nested"
+    assert of_frame(ROWS[1:6]).analysis.seeds == "crossed"
+    own = [{**row, "seed": f"{row['task']}-{row['seed']}"} for row in ROWS]
+    assert of_frame(own).analysis.seeds == "nested"
 
 
 def test_rows_with_steps_are_series_and_are_reduced() -> None:

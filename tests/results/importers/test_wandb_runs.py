@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.wandb_runs import BLOCK, FILE_HEADER, WandbFiles, _records, of_api, online, read_file
+from bakeoff.results.importers.wandb_runs import BLOCK, FILE_HEADER, Wandb, _records, of_api, online, read_file
 
 
 def test_without_the_package_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    for read in (lambda: read_file(tmp_path), lambda: online("a/b/c")):
+    for read in (lambda: read_file(tmp_path), lambda: list(online("a/b/c"))):
         with pytest.raises(UsageError, match=r"bakeoff\[wandb\]"):
             read()
 
@@ -70,8 +70,10 @@ def test_a_run_that_the_real_client_wrote_offline_is_read_back(tmp_path: Path) -
         run.summary["score"] = 3
     wandb.teardown()  # its own process writes the file, and may still be at it
     (directory,) = (path for path in (tmp_path / "wandb").iterdir() if path.name.startswith("offline-run-"))
-    (found,) = WandbFiles().read(directory).rows
-    assert (found.arm, found.seed, found.status) == ("ctl", 7, "succeeded")
+    files = Wandb().claims(directory)
+    assert files == Wandb().claims(directory.parent), "the link latest-run is not a second run"
+    (found,) = Wandb().read(files)
+    assert (found.labels, found.seed, found.outcome) == ({"arm": "ctl"}, 7, "scored")
     steps, values = found.series["overview/reward"]
     assert (list(steps), list(values)) == ([0, 10, 20, 30, 40], [0.5, 1.5, 2.5, 3.5, 4.5])
     assert math.isnan(found.series["loss"][1][3])
@@ -98,12 +100,12 @@ class TestApi:
         assert [list(part) for part in found.series["reward"]] == [[0, 5, 10], [0, 5, 10]]
 
     def test_who_it_is_stands_in_its_configuration_or_in_its_name(self) -> None:
-        assert (of_api(self.run()).arm, of_api(self.run()).seed) == ("trxl", 3)
+        assert (of_api(self.run()).labels, of_api(self.run()).seed) == ({"arm": "trxl"}, 3)
         told = of_api(self.run(condition="big", seed=9, task="maze"))
-        assert (told.arm, told.seed, told.task) == ("big", 9, "maze")
+        assert (told.labels, told.seed, told.task) == ({"arm": "big"}, 9, "maze")
 
-    @pytest.mark.parametrize(("state", "status"), [
-        ("finished", "succeeded"), ("failed", "failed"), ("crashed", "infra_error"), ("killed", "cancelled"), ("running", "running"),
+    @pytest.mark.parametrize(("state", "outcome"), [
+        ("finished", "scored"), ("failed", "failed"), ("crashed", "missing"), ("killed", "missing"), ("running", "running"),
     ])  # fmt: skip
-    def test_states_become_statuses(self, state: str, status: str) -> None:
-        assert of_api(self.run(state)).status == status
+    def test_states_become_outcomes(self, state: str, outcome: str) -> None:
+        assert of_api(self.run(state)).outcome == outcome

@@ -1,20 +1,35 @@
-"""Other tools' results become `Results`. One module for each format; the format is found by sniffing.
+"""Anything that can be read becomes `Results`: our editions, and other tools' files. One importer for each format.
 
-An importer is an object with `name`, `recognises(place)` and `read(place)`. Ours are listed here; packages add theirs
-through the entry-point group `bakeoff.importers`:
+An importer says what at a path is its own (`claims`), and reads that (`read`). Ours are listed in `Importers`; packages add
+theirs through the entry-point group `bakeoff.importers`, as a class or as an object:
 
     class MyTool:
         name = "mytool"
 
-        def recognises(self, place: Path) -> bool:
-            return (place / "mytool.json").is_file()
+        def claims(self, path):
+            return [path] if path.suffix == ".mytool" else sorted(path.glob("*.mytool"))
 
-        def read(self, place: Path) -> Results:
-            return Results([Row(arm="a", seed=1, metrics={"score": 0.5})], label=str(place))
+        def read(self, paths):
+            for path in paths:
+                log = json.loads(path.read_text())
+                for sample in log["samples"]:
+                    yield ForeignRun(
+                        labels={"model": log["model"], "temperature": log["temperature"]},
+                        source=Source(path, member=sample["id"]),
+                        task=sample["id"],
+                        metrics={"score": sample["score"]},
+                    )
+            yield Reading(tool="mytool", metrics={"score": Measure("maximize", (0, 1))})
+
+Of several importers that claim a path, one of another package goes before ours, and ours go in the order of the list; a
+note names the other one.
 
 | module | reads |
 |---|---|
-| `tables` | CSV, TSV, Parquet and JSONL, one row for each run or for each step of a run |
+| `foreign` | the interface: `Importer`, `ForeignRun`, `Source`, `Reading`; what importers yield as `Results` |
+| `tables` | CSV, TSV, Parquet, JSONL and JSON, one row for each run or for each step of a run |
+| `table_files`, `table_roles` | its parts: files; which column is what |
+| `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
 | `wandb_runs` | W&B runs: offline files, and runs on a server |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
 | `files` | small JSON and CSV files, read quickly |
@@ -22,45 +37,184 @@ through the entry-point group `bakeoff.importers`:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 from bakeoff import plugins
-from bakeoff.errors import UsageError
-from bakeoff.results.importers.tables import SUFFIXES
-from bakeoff.results.table import Results
+from bakeoff.errors import BakeoffError, UsageError
+
+if TYPE_CHECKING:
+    from bakeoff.results.importers.foreign import Importer, Item
+    from bakeoff.results.table import Results
 
 GROUP = "bakeoff.importers"
+ONLINE = "wandb:"
+"""What names of W&B runs on a server begin with; an importer gets such a name as a path."""
 
 
-class Importer(Protocol):
-    """Reads one format."""
+class Editions:
+    """One of our editions, or the newest one of an experiment's directory."""
 
-    name: str
+    name = "editions"
 
-    def recognises(self, place: Path) -> bool:
-        """Whether this file or directory has the format. Looks at names and first bytes only."""
+    def claims(self, path: Path) -> list[Path]:
+        from bakeoff.records.layout import DATABASE, editions, is_edition
 
-    def read(self, place: Path) -> Results:
-        """Every run in it. Runs that cannot be read are lines in `problems`; UsageError when there is none at all."""
+        if path.name == DATABASE:
+            path = path.parent
+        return [path] if is_edition(path) else [paths.directory for paths in editions(path)[-1:]]
 
+    def read(self, paths: Sequence[Path]) -> Results:
+        from bakeoff.results.editions import open_editions
 
-def importers() -> Iterator[Importer]:
-    """Those of other packages first, so that a special format goes before the general ones."""
-    for value in plugins.entry_points(GROUP).values():
-        yield plugins.load(value)
-    from bakeoff.results.importers import directories, wandb_runs
-
-    yield wandb_runs.WandbFiles()
-    yield directories.RunDirectories()
+        return open_editions([str(path) for path in paths], Path())
 
 
-def read_place(place: Path) -> Results:
-    """Whatever lies at `place`, by the first importer that recognises it. Tables are read by `tables.read_tables`."""
-    for importer in importers():
-        if importer.recognises(place):
-            return importer.read(place)
-    if place.is_file():
-        raise UsageError(f"{place}: not a results file that bakeoff knows; tables are {', '.join(SUFFIXES)}")
-    raise UsageError(f"{place}: no runs found in it; a run's directory has metrics.jsonl, metrics.json or meta.json")
+class PlugIn:
+    """An importer of another package. What it raises becomes a UsageError of one line."""
+
+    def __init__(self, name: str, importer: Importer) -> None:
+        self.name, self._importer = name, importer
+
+    def claims(self, path: Path) -> list[Path]:
+        if not path.exists():
+            return []
+        try:
+            return [Path(claimed) for claimed in self._importer.claims(path)]
+        except BakeoffError:
+            raise
+        except Exception as error:  # code of other packages
+            raise self._error(path, error) from error
+
+    def read(self, paths: Sequence[Path]) -> Iterator[Item]:
+        from bakeoff.results.importers.foreign import checked
+
+        watched = _Watched(paths)
+        try:
+            for item in self._importer.read(watched):  # type: ignore[union-attr]  # `Results` are given by ours only
+                yield checked(item)
+        except BakeoffError:
+            raise
+        except Exception as error:
+            raise self._error(watched.last, error) from error
+
+    def _error(self, path: Path, error: Exception) -> UsageError:
+        lines = str(error).splitlines()
+        reason = f": {lines[0]}" if lines else ""
+        return UsageError(f"{path}: the importer {self.name!r} failed: {type(error).__name__}{reason}")
+
+
+class _Watched(Sequence[Path]):
+    """Paths that remember which of them was asked for last."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self.last = paths[0]
+
+    def __getitem__(self, place: Any) -> Any:
+        found = self._paths[place]
+        self.last = found if isinstance(found, Path) else self.last
+        return found
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+def plug_ins(notes: list[str]) -> Iterator[Importer]:
+    """Yield importers of other packages. One that cannot be imported is a line in `notes`."""
+    for name, loaded in plugins.load_all(GROUP, notes.append):
+        try:
+            yield PlugIn(name, loaded() if isinstance(loaded, type) else loaded)
+        except Exception as error:  # code of other packages
+            notes.append(f"{GROUP}: {name!r} cannot be used: {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an importer will read of a path."""
+
+    importer: Importer
+    paths: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Importers:
+    """The ordered list of importers: those of other packages, then ours, the special formats before the general ones."""
+
+    def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
+        """`columns` are fields of `table_roles.Columns`: what flags say about a table's columns."""
+        self._columns = columns
+        self._notes: list[str] = []
+
+    @cached_property
+    def _first(self) -> list[Importer]:
+        from bakeoff.results.importers.tables import Tables
+        from bakeoff.results.importers.wandb_runs import Wandb
+
+        return [*plug_ins(self._notes), Editions(), Tables(self._columns), Wandb()]
+
+    @cached_property
+    def _of_directories(self) -> list[Importer]:
+        from bakeoff.results.importers.directories import RunDirectories
+
+        return [*of_dialects(), RunDirectories()]
+
+    def claim(self, path: Path) -> Claim | None:
+        """Find who reads `path`: the first importer that claims anything there; None when nobody does."""
+        claims: list[Claim] = []
+        # Dialects are imported for directories only: that takes longer than reading a table.
+        for importer in chain(self._first, self._of_directories if path.is_dir() else ()):
+            if paths := tuple(importer.claims(path)):
+                claims.append(Claim(importer, paths))
+                if not isinstance(importer, PlugIn):
+                    break  # ours are ordered so that the first is right
+        if not claims:
+            return None
+        first, *others = claims
+        names = " and ".join(repr(other.importer.name) for other in others)
+        notes = [f"{path}: read by the importer {first.importer.name!r}; {names} would read it, too"] if others else []
+        return replace(first, notes=(*self._notes, *notes))
+
+
+def of_dialects() -> Iterator[Importer]:
+    """Yield the importers of installed dialects."""
+    from bakeoff.spec import registry
+
+    for dialect in registry.dialects():
+        importer: Importer | None = dialect.importer()
+        if importer is not None:
+            yield importer
+
+
+def read(claims: Sequence[Claim], label: str) -> Results:
+    """Read everything that was claimed, as one table. Each importer gets all its paths at once.
+
+    Raises UsageError when something cannot be read at all. Single runs that cannot be read are in `Results.problems`.
+    """
+    from bakeoff.results.importers.foreign import as_results
+    from bakeoff.results.table import Results
+
+    paths: dict[Importer, list[Path]] = {}
+    for claim in claims:
+        paths.setdefault(claim.importer, []).extend(claim.paths)
+    streams: list[Iterable[Item]] = []
+    whole: Results | None = None
+    for importer, claimed in paths.items():
+        read_from = importer.read(claimed)
+        if not isinstance(read_from, Results):
+            streams.append(read_from)
+        elif len(paths) == 1:
+            whole = read_from
+        else:
+            raise UsageError(f"{claimed[0]}: {importer.name} can only be asked about without other sources beside them")
+    try:
+        results = whole or as_results(chain.from_iterable(streams), label)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        raise UsageError(f"{label}: {error}") from error
+    notes = dict.fromkeys(note for claim in claims for note in claim.notes)
+    sources = tuple(path for claimed in paths.values() for path in claimed)
+    return replace(results, notes=(*results.notes, *notes), sources=sources if not results.editions() else ())

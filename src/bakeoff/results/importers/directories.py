@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -24,10 +24,10 @@ from bakeoff.records.rundir import META, SERIES
 from bakeoff.records.series import read_block, read_jsonl
 from bakeoff.results.editions import as_floats
 from bakeoff.results.importers.files import number, read_csv, read_json, read_lines
-from bakeoff.results.table import Results, Row
+from bakeoff.results.importers.foreign import ForeignRun, Item, Outcome, Reading, Source
+from bakeoff.results.importers.table_roles import STATUS_OF, status_word
+from bakeoff.results.table import Row
 from bakeoff.results.table import Series as Column
-from bakeoff.spec import registry
-from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.spec.identity import flatten, slug
 from bakeoff.spec.workload import Scalar, Status
 
@@ -38,10 +38,11 @@ METRICS = ("metrics.json", "out/metrics.json", "out/summary.csv", "summary.csv")
 MANIFEST = "manifest.json"
 CORRECT = 0.99
 """Reward from which on an answer counts as correct where nothing else says so."""
-TRAINED = Analysis(seeds="crossed")
-"""How runs from elsewhere are judged: one seed is one trained policy, whatever it is scored on."""
-TRAINING_METRICS = (("mean_reward", "correct_rate"), ("overview/reward",))
-"""What training runs are compared on when nobody names a metric: those of a campaign, or of a benchmark."""
+OUTCOME_OF: Mapping[str, Outcome] = {
+    "succeeded": "scored", "failed": "failed", "timeout": "failed", "infra_error": "missing", "cancelled": "missing",
+    "running": "running", "planned": "running",
+}  # fmt: skip
+"""Outcomes of our statuses."""
 _NAME = re.compile(r"(?P<arm>.+?)[_.\-]+(?:seed|s)[_=\-]?(?P<seed>\d+)", re.IGNORECASE)
 
 
@@ -50,79 +51,71 @@ class RunDirectories:
 
     name = "run directories"
 
-    def recognises(self, place: Path) -> bool:
-        return place.is_dir()
+    def claims(self, path: Path) -> list[Path]:
+        if is_run(path) or (path / MANIFEST).is_file():
+            return [path]
+        entries = run_directories(path)
+        return entries if any(is_run(entry) for entry in entries) else []
 
-    def read(self, place: Path) -> Results:
-        problems: list[str] = []
-        if is_run(place):
-            rows = [read_run(place)]
-        else:
-            rows = read_campaign(place) or read_runs(place, problems)
-        return as_results(rows, str(place), problems)
-
-
-def as_results(rows: Sequence[Row], label: str, problems: Sequence[str] = ()) -> Results:
-    """Runs that logged on their own: a series without a summary is its area, and a seed is one trained policy."""
-    return Results(
-        rows=rows, label=label, analysis=TRAINED, series_summary=Summary(type="auc"), usual=training_metrics,
-        problems=tuple(problems),
-    )  # fmt: skip
-
-
-def training_metrics(known: Sequence[str]) -> Sequence[str]:
-    return next((names for names in TRAINING_METRICS if set(names) <= set(known)), ())
+    def read(self, paths: Sequence[Path]) -> Iterator[Item]:
+        campaigns = [path for path in paths if not is_run(path) and (path / MANIFEST).is_file()]
+        for campaign in campaigns:
+            yield from read_campaign(campaign) or read_each(run_directories(campaign), read_run)
+        yield from read_each([path for path in paths if path not in campaigns], read_run)
 
 
 def is_run(directory: Path) -> bool:
     return any((directory / name).is_file() for name in (*LOGS, GENERATIONS, META, *METRICS))
 
 
-def read_runs(directory: Path, problems: list[str]) -> list[Row]:
-    """Every run directory in `directory/runs`, or in `directory` itself; what cannot be read goes to `problems`."""
-    if not directory.is_dir():
-        raise UsageError(f"{directory}: no such directory")
+def run_directories(directory: Path) -> list[Path]:
+    """Return the directories in `directory/runs`, or in `directory` itself, by name."""
     home = directory / "runs" if (directory / "runs").is_dir() else directory
-    rows: list[Row] = []
-    known: dict[str, Path] = {}
-    for entry in sorted(entry for entry in home.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
+    if not home.is_dir():
+        return []
+    return sorted(entry for entry in home.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def read_each(directories: Iterable[Path], read: Callable[[Path], Row | ForeignRun]) -> Iterator[Item]:
+    """Yield the run of each directory, and a problem for each that cannot be read."""
+    known: dict[str | None, Path] = {}
+    for directory in directories:
         try:
-            row = read_run(entry)
+            run = read(directory)
         except (OSError, ValueError, TypeError, KeyError, UsageError) as error:
-            problems.append(str(error) if isinstance(error, UsageError) else f"{entry}: {error}")
+            yield Reading(problems=[str(error) if isinstance(error, UsageError) else f"{directory}: {error}"])
             continue
-        if row.run_id in known:
-            problems.append(f"{entry}: has the run id of {known[row.run_id]}")
+        name = run.run_id if isinstance(run, Row) else run.run
+        if name in known:
+            yield Reading(problems=[f"{directory}: has the run id of {known[name]}"])
             continue
-        known[row.run_id] = entry
-        rows.append(row)
-    if not rows and not problems:
-        raise UsageError(f"{home}: there is no run directory in it; a run's directory has {', '.join((META, *LOGS))}")
-    return rows
+        known[name] = directory
+        yield run
 
 
-def read_campaign(campaign: Path) -> list[Row]:
+def read_campaign(campaign: Path) -> list[Item]:
     """Runs of a campaign's manifest; a run that logged nothing failed if it has an exit code, and is missing otherwise."""
-    manifest = read_json(str(campaign / MANIFEST)) if campaign.is_dir() else None
-    rows = []
+    manifest = read_json(str(campaign / MANIFEST))
+    runs: list[Item] = []
     for entry in (manifest or {}).get("runs") or []:
         arm, seed, failed = str(entry["condition"]), int(entry["seed"]), bool(entry.get("returncode"))
         directory = campaign / "runs" / str(entry["run_name"])
-        if is_run(directory):
-            row = read_run(directory)
+        run = read_run(directory) if is_run(directory) else _lost(directory)
+        if isinstance(run, Row):
+            runs.append(replace(run, arm=arm, seed=seed, status="failed" if failed else run.status))
         else:
-            row = Row(arm, status="infra_error", run_id=str(directory), directory=directory)
-        rows.append(replace(row, arm=arm, seed=seed, status="failed" if failed else row.status))
-    return rows
+            outcome: Outcome | None = "failed" if failed else run.outcome
+            runs.append(replace(run, labels={"arm": arm}, seed=seed, outcome=outcome))
+    return runs
 
 
-def read_run(directory: Path) -> Row:
+def _lost(directory: Path) -> ForeignRun:
+    return ForeignRun(labels={}, source=Source(directory), run=str(directory), outcome="missing")
+
+
+def read_run(directory: Path) -> Row | ForeignRun:
     """One run, with everything that its files say. Raises UsageError when they say nothing, ValueError when torn."""
     meta = read_json(str(directory / META)) or {}
-    for dialect in registry.dialects() if meta else ():
-        row: Row | None = dialect.read_run(directory, meta)
-        if row is not None:
-            return row
     columns = read_columns(directory)
     if {"arm", "workload"} <= set(meta):
         return read_own_run(directory, meta, columns)
@@ -137,15 +130,19 @@ def read_run(directory: Path) -> Row:
     first = next((line for log in LOGS for line in read_lines(directory / log)), {})
     labels = {key: first[key] for key in ("condition", "seed", "task") if first.get(key) is not None} | meta
     arm, seed = name_and_seed(directory.resolve().name)
-    return Row(
-        arm=str(labels.get("condition") or labels.get("arm") or arm),
+    status = str(labels.get("status", "succeeded"))
+    if status_word(status) not in STATUS_OF:
+        raise UsageError(f"{directory}: {META} has the status {status!r}; write succeeded, failed, timeout or missing")
+    return ForeignRun(
+        labels={"arm": labels.get("condition") or labels.get("arm") or arm},
+        source=Source(directory),
         task=str(labels.get("task", "default")),
         seed=int(labels["seed"]) if labels.get("seed") is not None else seed,
-        status=str(labels.get("status", "succeeded")),
+        run=str(directory),
+        outcome=OUTCOME_OF[STATUS_OF[status_word(status)]],
+        error=status if status_word(status) == "timeout" else None,
         metrics={name: value for name, value in (metrics or {}).items() if name not in columns},
         series=columns,
-        run_id=str(directory),
-        directory=directory,
     )
 
 

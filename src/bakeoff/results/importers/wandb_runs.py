@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.directories import as_results, name_and_seed
-from bakeoff.results.table import Results, Row
+from bakeoff.results.importers import ONLINE
+from bakeoff.results.importers.directories import name_and_seed
+from bakeoff.results.importers.foreign import ForeignRun, Outcome, Source
 from bakeoff.results.table import Series as Column
 
 BLOCK = 32_768
@@ -25,8 +26,8 @@ HEADER = struct.Struct("<IHB")
 """Checksum, length and kind of a piece of a record."""
 FILE_HEADER = 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-STATES = {"finished": "succeeded", "failed": "failed", "crashed": "infra_error", "killed": "cancelled"}
-"""W&B's states as our statuses. A crashed run lost its connection to the server, which is not the arm's fault."""
+STATES: Mapping[str, Outcome] = {"finished": "scored", "failed": "failed", "crashed": "missing", "killed": "missing"}
+"""Outcomes of W&B's states. A crashed run lost its connection to the server, which is not the arm's fault."""
 _STEP = "_step"
 
 
@@ -41,20 +42,23 @@ def _package() -> Any:
 # -- offline
 
 
-class WandbFiles:
-    """A `.wandb` file, or the directory that an offline run left behind."""
+class Wandb:
+    """A `.wandb` file, the directory that an offline run left behind, a directory of those, or runs on a server."""
 
     name = "wandb"
 
-    def recognises(self, place: Path) -> bool:
-        return place.suffix == ".wandb" or (place.is_dir() and any(place.glob("*.wandb")))
+    def claims(self, path: Path) -> list[Path]:
+        if str(path).startswith(ONLINE) or path.suffix == ".wandb":
+            return [path]
+        # Runs have directories run-* and offline-run-*; latest-run is a link to one of them.
+        return [*sorted(path.glob("*.wandb")), *sorted(path.glob("*run-*/*.wandb"))]
 
-    def read(self, place: Path) -> Results:
-        path = place if place.is_file() else min(place.glob("*.wandb"))
-        return as_results([read_file(path)], str(place))
+    def read(self, paths: Sequence[Path]) -> Iterator[ForeignRun]:
+        for path in paths:
+            yield from online(str(path).removeprefix(ONLINE)) if str(path).startswith(ONLINE) else [read_file(path)]
 
 
-def read_file(path: Path) -> Row:
+def read_file(path: Path) -> ForeignRun:
     """The run in a `.wandb` file. One without an exit record was killed, or is still running."""
     _package()
     from wandb.proto import wandb_internal_pb2 as protocol
@@ -62,7 +66,7 @@ def read_file(path: Path) -> Row:
     series: dict[str, tuple[list[float], list[float]]] = {}
     numbers: dict[str, float] = {}
     config: dict[str, Any] = {}
-    name, status = path.stem, "infra_error"
+    name, state = path.stem, "crashed"
     for data in _records(path):
         record = protocol.Record()
         record.ParseFromString(data)
@@ -77,10 +81,10 @@ def read_file(path: Path) -> Row:
             case "summary":
                 numbers |= _numbers({_key(item): item.value_json for item in record.summary.update})
             case "exit":
-                status = "succeeded" if record.exit.exit_code == 0 else "failed"
+                state = "finished" if record.exit.exit_code == 0 else "failed"
     columns = {key: (np.array(steps), np.array(values)) for key, (steps, values) in series.items()}
     numbers = {key: value for key, value in numbers.items() if key not in columns and not key.startswith("_")}
-    return _named(str(path), name, status, columns, numbers, config)
+    return _run(Source(path), str(path), name, state, columns, numbers, config)
 
 
 def _records(path: Path) -> Iterator[bytes]:
@@ -173,8 +177,8 @@ def _is_metric(key: str, value: object) -> bool:
     return not key.startswith("_") and (isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity"))
 
 
-def online(name: str) -> Results:
-    """`ENTITY/PROJECT/RUN`, or `ENTITY/PROJECT` for every run of a project."""
+def online(name: str) -> Iterator[ForeignRun]:
+    """Yield `ENTITY/PROJECT/RUN`, or every run of `ENTITY/PROJECT`."""
     wandb = _package()
     parts = name.split("/")
     if len(parts) not in (2, 3) or not all(parts):
@@ -184,32 +188,35 @@ def online(name: str) -> Results:
         runs = [api.run(name)] if len(parts) == 3 else list(api.runs(name))
     except Exception as error:  # the client raises many kinds, its own and those of the libraries below it
         raise UsageError(f"wandb:{name}: {error}") from error
-    return as_results([of_api(run) for run in runs], f"wandb:{name}")
+    yield from map(of_api, runs)
 
 
-def of_api(run: Any) -> Row:
+def of_api(run: Any) -> ForeignRun:
     """A run as the client gives it: `state`, `config`, `summary` and `scan_history`."""
-    status = STATES.get(run.state, "running")
-    return _named("/".join(run.path), run.name, status, History(run), {}, dict(run.config))
+    label = "/".join(run.path)
+    return _run(Source(Path(f"{ONLINE}{label}")), label, run.name, run.state, History(run), {}, dict(run.config))
 
 
-def _named(
+def _run(
+    source: Source,
     label: str,
     name: str,
-    status: str,
+    state: str,
     series: Mapping[str, Column],
     metrics: Mapping[str, float],
     config: Mapping[str, Any],
-) -> Row:
+) -> ForeignRun:
     """Arm, task and seed from the run's configuration, else from its name."""
     arm, seed = name_and_seed(name)
     configured = config.get("seed")
-    return Row(
-        arm=str(config.get("condition") or config.get("arm") or arm),
+    return ForeignRun(
+        labels={"arm": config.get("condition") or config.get("arm") or arm},
+        source=source,
         task=str(config.get("task") or "default"),
         seed=int(configured) if isinstance(configured, int | float) and configured >= 0 else seed,
-        status=status,
+        run=label,
+        outcome=STATES.get(state, "running"),
+        error=None if state == "finished" else state,
         metrics=metrics,
         series=series,
-        run_id=label,
     )

@@ -1,0 +1,25 @@
+"""Seeds that are copies of each other are told from seeds that agree by accident."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bakeoff.results.copies import copied_seeds
+from bakeoff.results.table import Row
+
+
+def rows(values: np.ndarray) -> list[Row]:
+    return [
+        Row(arm, seed=seed, metrics={"score": float(value)})
+        for arm, of_arm in zip("ab", values, strict=True)
+        for seed, value in enumerate(of_arm)
+    ]
+
+
+def test_three_copies_of_two_short_values_are_no_accident_although_one_could_be() -> None:
+    values = np.round(np.random.default_rng(4).normal(0.5, 0.15, (2, 6)), 4)
+    one, three = values.copy(), values.copy()
+    one[:, 3] = one[:, 0]
+    three[:, 3:] = three[:, :3]
+    assert copied_seeds(rows(one)) == [] == copied_seeds(rows(values))
+    assert copied_seeds(rows(three)) == [(0, 3), (1, 4), (2, 5)]
