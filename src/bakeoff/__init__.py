@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from bakeoff.api import Experiment as Experiment
     from bakeoff.api import calibrate as calibrate
     from bakeoff.api import compare as compare
+    from bakeoff.api import gate as gate
+    from bakeoff.api import litmus as litmus
     from bakeoff.api import load as load
+    from bakeoff.api import power as power
+    from bakeoff.api import rank as rank
+    from bakeoff.api import variance as variance
     from bakeoff.errors import BakeoffError as BakeoffError
     from bakeoff.errors import InfraError as InfraError
     from bakeoff.errors import SpecError as SpecError
@@ -44,8 +49,13 @@ _HOMES = {
     "calibrate": "bakeoff.api",
     "compare": "bakeoff.api",
     "finish": "bakeoff.records.script",
+    "gate": "bakeoff.api",
+    "litmus": "bakeoff.api",
     "load": "bakeoff.api",
     "log": "bakeoff.records.script",
+    "power": "bakeoff.api",
+    "rank": "bakeoff.api",
+    "variance": "bakeoff.api",
 }
 
 __all__ = [*_HOMES, "__version__"]

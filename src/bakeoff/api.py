@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from bakeoff.results.table import Results
     from bakeoff.verdicts.calibrate import CalibrateAnswer
     from bakeoff.verdicts.compare import Verdict
+    from bakeoff.verdicts.gate import GateAnswer
+    from bakeoff.verdicts.litmus import LitmusAnswer
+    from bakeoff.verdicts.power import PowerAnswer
+    from bakeoff.verdicts.rank import RankAnswer
+    from bakeoff.verdicts.variance import VarianceAnswer
 
 
 class Experiment:
@@ -105,20 +110,110 @@ def compare(
     which are the options of the command and the keys of `[analysis]`:
 
         bakeoff.compare("results.csv", metric="score", control="base", margin=0.01)
+
+    An experiment that was run until it was decided is judged by its sequential test, and its verdicts have an
+    `evidence_path`.
     """
     from bakeoff.verdicts.answer import answer
     from bakeoff.verdicts.question import Compare
 
     asked = Compare.ask(**question)
-    place = Path(root) if root is not None else default_root()
-    with closing(_results(sources, place, dict(columns or {}), every=asked.editions == "all")) as results:
-        verdict = answer(results, asked)
-    if verdict.sequential is not None:
-        raise UsageError(
-            f"{verdict.source} is judged by a sequential test; `bakeoff.verdicts.sequential.report` reads an edition, and "
-            "`bakeoff compare --json` prints everything"
-        )
-    return list(verdict.comparisons)
+    with _open(sources, columns, root, every_edition=asked.editions == "all") as results:
+        return list(answer(results, asked).comparisons)
+
+
+def gate(
+    *sources: Any,
+    policy: Mapping[str, Any] | str | Path,
+    columns: Mapping[str, str] | None = None,
+    root: str | Path | None = None,
+    **question: Any,
+) -> GateAnswer:
+    """Did any metric regress by more than it may, and did those improve that must.
+
+    `policy` is a file of rules, or the same as a dict. The keywords are the fields of `bakeoff.verdicts.question.Gate`.
+
+        bakeoff.gate("nightly", policy={"metrics": {"score": {"max_regression": 0.02}}}).exit_code
+    """
+    from bakeoff.spec.load import read_model
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.gate import Policy
+    from bakeoff.verdicts.gate import policy as checked
+    from bakeoff.verdicts.question import Gate
+
+    rules = checked(dict(policy)) if isinstance(policy, Mapping) else read_model(Path(policy), Policy)
+    name = "flags" if isinstance(policy, Mapping) else str(policy)
+    asked = Gate.ask(policy=rules, policy_name=name, **question)
+    with _open(sources, columns, root) as results:
+        return answer(results, asked)
+
+
+def litmus(
+    *sources: Any,
+    rules: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    root: str | Path | None = None,
+    **question: Any,
+) -> LitmusAnswer:
+    """Do the rules of a litmus file hold between a `candidate` and its `baseline`.
+
+    `rules` is a file (default: the built-in profile for training campaigns). The keywords are the fields of
+    `bakeoff.verdicts.question.Litmus`.
+
+        bakeoff.litmus("campaign", baseline="old", candidate="new").exit_code
+    """
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.litmus import built_in, load_rules
+    from bakeoff.verdicts.question import Litmus
+
+    known = built_in() if rules is None else load_rules(Path(rules))
+    asked = Litmus.ask(rules=known, **question)
+    with _open(sources, columns, root) as results:
+        return answer(results, asked)
+
+
+def rank(
+    *sources: Any, columns: Mapping[str, str] | None = None, root: str | Path | None = None, **question: Any
+) -> RankAnswer:
+    """In which order are many arms on many tasks. The keywords are the fields of `bakeoff.verdicts.question.Rank`."""
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.question import Rank
+
+    asked = Rank.ask(**question)
+    with _open(sources, columns, root) as results:
+        return answer(results, asked)
+
+
+def variance(
+    *sources: Any, columns: Mapping[str, str] | None = None, root: str | Path | None = None, **question: Any
+) -> VarianceAnswer:
+    """How precise is an arm's mean at N runs. The keywords are the fields of `bakeoff.verdicts.question.Variance`."""
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.question import Variance
+
+    asked = Variance.ask(**question)
+    with _open(sources, columns, root) as results:
+        return answer(results, asked)
+
+
+def power(
+    *sources: Any, columns: Mapping[str, str] | None = None, root: str | Path | None = None, **question: Any
+) -> PowerAnswer:
+    """How many runs does an effect need, and what can the runs at hand detect.
+
+    Without a source, numbers answer. The keywords are the fields of `bakeoff.verdicts.question.Power`.
+
+        bakeoff.power(sd=1.0, effect=0.5)
+    """
+    from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.question import Power
+
+    names = tuple(str(source) for source in sources if isinstance(source, str | Path))
+    asked = Power.ask(names=names, **question)
+    if not sources:
+        return answer(None, asked)
+    with _open(sources, columns, root) as results:
+        return answer(results, asked)
 
 
 def calibrate(
@@ -134,26 +229,31 @@ def calibrate(
     from bakeoff.verdicts.question import Calibrate
 
     asked = Calibrate.ask(**question)
-    place = Path(root) if root is not None else default_root()
-    with closing(_results(sources, place, dict(columns or {}))) as results:
+    with _open(sources, columns, root) as results:
         return answer(results, asked)
 
 
-def _results(sources: Sequence[Any], root: Path, columns: dict[str, Any], *, every: bool = False) -> Results:
-    """`every`: all editions of the one experiment that is named."""
+def _open(
+    sources: Sequence[Any],
+    columns: Mapping[str, str] | None,
+    root: str | Path | None,
+    *,
+    every_edition: bool = False,
+) -> closing[Results]:
+    """Open what a question is about. `every_edition`: all editions of the one experiment that is named."""
     from bakeoff.results.sources import open_results
 
-    if every:
+    place, roles = Path(root) if root is not None else default_root(), dict[str, Any](columns or {})
+    names = [str(each.edition.directory) if isinstance(each, Experiment) else each for each in sources]
+    if every_edition:
         from bakeoff.results.editions import open_all_editions
 
-        names = [str(each.edition.directory) if isinstance(each, Experiment) else str(each) for each in sources]
-        return open_all_editions(names, root)
-    if len(sources) == 1 and isinstance(sources[0], Experiment):
-        return open_results([str(sources[0].edition.directory)], root)
-    if all(isinstance(source, str | Path) for source in sources):
-        return open_results([str(source) for source in sources], root, columns)
+        return closing(open_all_editions([str(name) for name in names], place))
+    if all(isinstance(name, str | Path) for name in names):
+        return closing(open_results([str(name) for name in names], place, roles))
     if len(sources) > 1:
         raise UsageError("give one table, or names of sources")
-    from bakeoff.results.importers.tables import Columns, frame_results
+    from bakeoff.results.importers.table_roles import Columns
+    from bakeoff.results.importers.tables import frame_results
 
-    return frame_results(sources[0], columns=Columns(**columns))
+    return closing(frame_results(sources[0], columns=Columns(**roles)))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import factories
-import laboratory
 from bakeoff.cli import main
 from bakeoff.records.edition import Edition
+from support import editions
+from support.experiments import run_bench_and_train
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +42,11 @@ def bakeoff() -> Callable[..., Result]:
 
 @pytest.fixture
 def make_edition(tmp_path: Path) -> Callable[..., Edition]:
-    """`factories.make_edition` in this test's directory, which is also the working directory."""
-    return partial(factories.make_edition, tmp_path)
+    """`editions.make_edition` in this test's directory, which is also the working directory."""
+    return partial(editions.make_edition, tmp_path)
 
 
 @pytest.fixture(scope="session")
 def laboratory_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root of experiments that the real engine has run, once: `bench` and `train`."""
-    return laboratory.run_all(tmp_path_factory.mktemp("laboratory"))
+    return run_bench_and_train(tmp_path_factory.mktemp("laboratory"))

@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bakeoff.cli import main
+from bakeoff.records.claims import Claims
 from bakeoff.records.layout import EditionPaths
-from factories import FILE, add_trajectories, make_edition, succeeds_with_series
+from support.editions import FILE, add_trajectories, make_edition, succeeds_with_series
 
 RUNS = 6
 READERS: list[list[str]] = [
@@ -53,8 +54,11 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("hurt", "whole"):
         edition = make_edition(place, name, succeeds_with_series, text=FILE.format(name=name) + 'control = "small"\n')
         add_trajectories(edition)
+        Claims(edition, "local", 1).see_this_machine("a kind")
         edition.close()
         connection = sqlite3.connect(edition.paths.database)
+        with connection:
+            connection.execute("UPDATE attempts SET node = 'local-1'")
         connection.execute("PRAGMA journal_mode=DELETE")  # one file holds all
         connection.close()
     return place
@@ -115,7 +119,18 @@ JUNK: list[Any] = [
 def corrupt_value(paths: EditionPaths, rng: random.Random) -> None:
     """One value of one row is something else; where the table forbids it, the table is rebuilt without its rules."""
     connection = sqlite3.connect(paths.database)
-    tables = ["meta", "editions", "sessions", "cells", "runs", "attempts", "series", "trajectories"]
+    tables = [
+        "meta",
+        "editions",
+        "sessions",
+        "cells",
+        "runs",
+        "attempts",
+        "series",
+        "trajectories",
+        "nodes",
+        "environments",
+    ]
     table = rng.choice(tables)
     columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
     with connection:
@@ -131,7 +146,13 @@ def corrupt_value(paths: EditionPaths, rng: random.Random) -> None:
 def change_json(paths: EditionPaths, rng: random.Random) -> None:
     """A JSON text stays JSON and loses a key, or a key gets a value of another type."""
     table, column = rng.choice(
-        [("editions", "spec"), ("sessions", "provenance"), ("cells", "params"), ("runs", "metrics")]
+        [
+            ("editions", "spec"),
+            ("sessions", "provenance"),
+            ("cells", "params"),
+            ("runs", "metrics"),
+            ("environments", "packages"),
+        ]
     )
     connection = sqlite3.connect(paths.database)
     (text,) = connection.execute(f"SELECT {column} FROM {table} LIMIT 1").fetchone()
@@ -152,7 +173,19 @@ def change_json(paths: EditionPaths, rng: random.Random) -> None:
 
 
 def drop_something(paths: EditionPaths, rng: random.Random) -> None:
-    table = rng.choice(["meta", "editions", "sessions", "cells", "runs", "attempts", "series", "trajectories"])
+    tables = [
+        "meta",
+        "editions",
+        "sessions",
+        "cells",
+        "runs",
+        "attempts",
+        "series",
+        "trajectories",
+        "nodes",
+        "environments",
+    ]
+    table = rng.choice(tables)
     statement(paths, rng.choice([f"DROP TABLE {table}", f"DELETE FROM {table}"]))
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-import talking
 from bakeoff.cli import export as verb
 from bakeoff.export.exporting import FORMATS
 from bakeoff.records.edition import Edition
+from support.experiments import run_talks
 
 Bakeoff = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
 def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return talking.run_talks(tmp_path_factory.mktemp("talks"))
+    return run_talks(tmp_path_factory.mktemp("talks"))
 
 
 def test_the_choice_of_formats_is_what_can_be_written() -> None:

@@ -18,7 +18,7 @@ from bakeoff.records.run import why_unscored
 from bakeoff.spec.load import load_plan
 from bakeoff.verdicts.observations import state_of
 from bakeoff.workloads.command import last_line
-from lab import Lab
+from support.processes import Lab
 
 KEY = "sk-ant-api03-" + "abcdefghijklmnopqrstuvwxyz0123456789" * 2
 ARMS = '[[arms]]\nname = "a"\n[[arms]]\nname = "b"\n'
@@ -95,13 +95,14 @@ def test_an_exception_of_several_lines_is_shown_from_its_first_line(lab: Lab) ->
     ],
 )
 def test_a_run_has_a_score_when_verdicts_see_one(metrics: dict[str, Any], why: str | None) -> None:
-    assert why_unscored("loss", False, metrics, None) == why
+    reason = why_unscored("loss", False, metrics, None)
+    assert (reason and reason.why) == why
     assert (state_of("succeeded", metrics.get("loss"))[0] == "scored") == (why is None)
 
 
 @pytest.mark.slow
 def test_the_first_run_without_the_declared_metric_warns_at_once(lab: Lab) -> None:
-    """And `run`, `status` and `compare` count the same runs as failed."""
+    """And `run` and `status` count what the records say, while `compare` scores those runs as failed."""
     why = "it reported no 'loss', only Loss (did you mean 'Loss'?)"
     lab.experiment(
         f"""jobs = 1\nseeds = 6
@@ -109,23 +110,26 @@ def test_the_first_run_without_the_declared_metric_warns_at_once(lab: Lab) -> No
 command = "if [ {{seed}} = 1 ]; then echo '{{{{\\"Loss\\": 1}}}}'; else echo '{{{{\\"loss\\": {{seed}}}}}}'; fi"
 [analysis]
 metric = "loss"
+direction = "minimize"
 bounds = [0, 10]
 {ARMS}"""
     )
-    done = lab.cli("run", "trial.toml", "-v", code=1)
+    done = lab.cli("run", "trial.toml", "-v")
     lines = done.stderr.splitlines()
     warned = next(number for number, line in enumerate(lines) if line.startswith("warning: "))
-    assert warned <= 4 and "a__s1__" in lines[warned] and f"has no score: {why}. " in lines[warned]
+    assert warned <= 4 and "__s1__" in lines[warned] and f"has no score: {why}. " in lines[warned]
     assert sum(line.startswith("warning: ") for line in lines) == 1, "once"
-    assert ": 10 succeeded, 2 failed, 0 missing" in done.stdout
-    assert "2 of the failed ended well, but without a score" in done.stdout and why in done.stdout
+    assert ": 12 succeeded, 0 failed, 0 missing" in done.stdout
+    assert "2 of the 12 that succeeded have no number for the metric 'loss' (a__s1__" in done.stdout
+    assert why in done.stdout
     assert "--retry-failed" not in done.stdout, "it would not try them"
-    told = json.loads(lab.cli("run", "trial.toml", "--json", code=1).stdout)
-    assert (told["succeeded"], told["failed"], told["unscored"]) == (10, 2, 2)
+    told = json.loads(lab.cli("run", "trial.toml", "--json").stdout)
+    assert (told["succeeded"], told["failed"], told["unscored"]) == (12, 0, 2)
     facts = json.loads(lab.look("status", "--json").stdout)
-    assert (facts["succeeded"], facts["failed"], facts["arms"]["a"]["failed"]) == (10, 2, 1)
+    assert (facts["succeeded"], facts["failed"], facts["arms"]["a"]["failed"]) == (12, 0, 0)
     assert facts["unscored"][0]["why"] == why
-    assert f"succeeded without a score: {why}" in lab.look("status").stdout
+    shown = lab.look("status").stdout
+    assert "Succeeded without a number for 'loss': 2" in shown and why in shown
     assert re.search(r"failed\D+2\b", lab.look("compare", "trial", code=None).stdout)
 
 
@@ -134,14 +138,34 @@ def test_a_declared_summary_needs_the_series_and_nothing_else(lab: Lab) -> None:
     code = "def run(ctx):\n    for n in range(5): ctx.log(n, **{'los' if ctx.seed == 1 else 'loss': n})"
     text = 'workload = "python"\nseeds = 3\nparams = { function = "logging_it:run" }\n[analysis]\nmetric = "loss"\n'
     lab.experiment(f'{text}summary = {{ type = "mean" }}', logging_it=code)
-    done = lab.cli("run", "trial.toml", code=1)
+    done = lab.cli("run", "trial.toml")
     assert "has no score: it logged no series 'loss'. " in done.stderr
-    assert "2 succeeded, 1 failed, 0 missing" in done.stdout
+    assert "3 succeeded, 0 failed, 0 missing" in done.stdout
     done = lab.cli("run", "trial.toml", "--fresh", "--only", "seed != 1", "--exp_name", "good")
     assert "warning" not in done.stderr and "2 succeeded, 0 failed" in done.stdout
-    lab.experiment(text, name="plain")
-    told = lab.cli("run", "plain.toml", "--only", "seed=0", code=1).stderr
-    assert "it logged 'loss' by step only; [analysis.summary] makes one number of it" in told
+
+
+@pytest.mark.slow
+def test_trainings_that_log_their_metric_by_step_have_succeeded_wherever_they_are_counted(lab: Lab) -> None:
+    code = "def run(ctx):\n    for n in range(5): ctx.log(n, loss=n + ctx.seed)"
+    lab.experiment(
+        'workload = "python"\nseeds = 4\nparams = { function = "training:run" }\n'
+        f'[analysis]\nmetric = "loss"\ndirection = "minimize"\n{ARMS}',
+        training=code,
+    )
+    done = lab.cli("run", "trial.toml")
+    assert ": 8 succeeded, 0 failed, 0 missing" in done.stdout
+    assert "8 of the 8 that succeeded have no number for the metric 'loss'" in done.stdout
+    assert "it logged 'loss' by step only; [analysis.summary] makes one number of it" in done.stdout
+    assert "`bakeoff compare --summary final` makes one number" in done.stderr and "--fresh" not in done.stderr
+    assert json.loads(lab.look("ls", "--json").stdout)[0]["succeeded"] == 8
+    facts = json.loads(lab.look("status", "--json").stdout)
+    assert (facts["succeeded"], facts["failed"], facts["unscored"][0]["by_step"]) == (8, 0, True)
+    asked = lab.look("compare", "trial", code=2)
+    assert "log 'loss' by step only; --summary final (or [analysis.summary]) makes one number of it" in asked.output
+    lab.look("compare", "trial", "--summary", "final", code=None)
+    lab.look("report", "trial", "--out-dir", "report")
+    assert "8 succeeded" in (lab.place / "report" / "index.html").read_text()
 
 
 # -- progress without a terminal

@@ -107,6 +107,6 @@ def test_several_lines_say_that_only_the_whole_gate_counts(bakeoff: Bakeoff, tmp
     arguments = ["gate", "table.csv", "--max-regression", "score=0.5"]
     several = bakeoff(*arguments)
     assert "Only the whole gate counts" in several.stdout
-    assert "Fewer than 8 units (score): assumes symmetric differences." in several.stdout
+    assert "Fewer than 8 units (score) cannot show skew: their intervals are widened for it." in several.stdout
     assert "Only the whole gate counts" not in bakeoff(*arguments, "--arms", "b").stdout
     assert json.loads(bakeoff(*arguments, "--json").stdout)["only_the_whole_counts"] is True

@@ -6,14 +6,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
+import numpy as np
+import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
 from bakeoff.results.frame import read_table
-from factories import write_sweep_run
+from bakeoff.results.sources import open_results
+from support.editions import write_sweep_run
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]
@@ -71,9 +75,9 @@ def test_what_cannot_be_read_is_listed_and_left_out_and_the_exit_code_is_1(bakeo
     result = bakeoff("import", home, "--json")
     assert result.exit_code == 1
     report = json.loads(result.stdout)
-    assert report["planned"] == 2
-    assert len(report["problems"]) == 4
-    for word in ("noseed", "torn_s2", "empty_s3", "1 line left out"):
+    assert report["planned"] == 3
+    assert len(report["problems"]) == 3
+    for word in ("torn_s2", "empty_s3", "1 line left out"):
         assert word in result.stderr
 
 
@@ -147,3 +151,72 @@ def test_importing_twice_makes_two_editions(bakeoff: Bakeoff, tmp_path: Path) ->
     for _ in range(2):
         assert bakeoff("import", tmp_path / "results").exit_code == 0
     assert len(json.loads(bakeoff("ls", "results", "--json").stdout)) == 2
+
+
+def write_sources(place: Path) -> None:
+    """Sources of every shape that could be read otherwise once they are in a database."""
+    noise = np.random.default_rng(7)
+    with (place / "seeds.csv").open("w") as file:
+        file.write("model,task,seed,score,latency_ms\n")
+        for task, seed, arm in product(range(5), range(3), "ab"):
+            file.write(f"{arm},t{task},{seed},{noise.normal(arm == 'b'):.3f},{noise.integers(5, 50)}\n")
+    with (place / "no_seeds.csv").open("w") as file:  # one value is missing, tasks have groups
+        file.write("model,task,repo,score,cost\n")
+        for task, arm in product(range(16), "ab"):
+            score = "" if (task, arm) == (3, "b") else f"{noise.normal(2 * (arm == 'b')):.3f}"
+            file.write(f"{arm},t{task},r{task % 8},{score},{noise.random():.3f}\n")
+    with (place / "steps.csv").open("w") as file:
+        file.write("arm,seed,step,reward\n")
+        for seed, arm, step in product(range(8), "ab", range(6)):
+            file.write(f"{arm},{seed},{step},{step / 10 + (arm == 'b') + noise.random():.3f}\n")
+    with (place / "statuses.csv").open("w") as file:  # the table says how some runs ended, and not how others did
+        file.write("arm,task,status,score\n")
+        for task, arm in product(range(12), "ab"):
+            status = {0: "failed", 1: "timeout"}.get(task, "ok" if task % 2 else "")
+            score = "" if task < 2 else f"{noise.normal(arm == 'b'):.3f}"
+            file.write(f"{arm},t{task},{status},{score}\n")
+    for number, arm in product(range(6), "ab"):
+        lines = [{"condition": arm, "step": step, "loss": float(noise.random())} for step in range(4)]
+        write_plain(
+            place / "logs" / f"{arm}{number}", **{"metrics.jsonl": "".join(f"{json.dumps(each)}\n" for each in lines)}
+        )
+
+
+@pytest.mark.parametrize(("source", "options"), [
+    ("seeds.csv", ()), ("seeds.csv", ("--metric", "latency_ms", "--direction", "minimize")), ("no_seeds.csv", ()),
+    ("no_seeds.csv", ("--metric", "cost", "--direction", "minimize")), ("steps.csv", ()),
+    ("statuses.csv", ("--failure-score", "0")), ("logs", ("--metric", "loss", "--direction", "minimize")),
+])  # fmt: skip
+def test_an_imported_source_gets_the_verdict_that_the_source_gets(
+    bakeoff: Bakeoff, tmp_path: Path, source: str, options: tuple[str, ...]
+) -> None:
+    write_sources(tmp_path)
+    imported = bakeoff("import", source, "--name", "taken")
+    assert imported.exit_code == 0, imported.stderr
+    answers = []
+    for name in (f"./{source}", "taken"):
+        result = bakeoff("compare", name, *options, "--json")
+        assert result.exit_code in (0, 3), result.stderr
+        answer = json.loads(result.stdout)
+        answers.append({key: value for key, value in answer.items() if key not in ("source", "retries")})
+    assert answers[0] == answers[1]
+    rows = [open_results([name], ROOT).rows for name in (f"./{source}", "taken")]
+    for row, same in zip(*rows, strict=True):
+        assert (row.arm, row.task, row.seed, row.rollout, row.status, dict(row.metrics)) == (
+            same.arm, same.task, same.seed, same.rollout, same.status, dict(same.metrics),
+        )  # fmt: skip
+
+
+def test_columns_of_an_imported_table_can_be_named(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("who,question,points\na,1,0.5\nb,1,0.7\n")
+    assert "which column names the arm? say --arm-from" in bakeoff("import", "t.csv").stderr
+    assert bakeoff("import", "t.csv", "--arm-from", "who").exit_code == 0
+    assert [(row["arm"], row["seed"], row["points"]) for row in table("t")] == [("a", None, 0.5), ("b", None, 0.7)]
+
+
+def test_steps_that_a_database_cannot_hold_are_refused(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    rows = "".join(f"{arm},0,{step},1.0\n" for arm in "ab" for step in (0.25, 0.5, 0.75))
+    (tmp_path / "t.csv").write_text(f"arm,seed,step,loss\n{rows}")
+    result = bakeoff("import", "t.csv")
+    assert result.exit_code == 2 and "'loss' has steps that are not whole numbers" in result.stderr
+    assert not ROOT.exists()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab import Lab
+from support.processes import Lab
 
 FILE = """
 name = "Far Away"

@@ -22,7 +22,7 @@ import bakeoff as package
 from bakeoff import plugins
 from bakeoff.cli import VERBS, main
 from bakeoff.records.edition import Edition
-from lab import LONG
+from support.processes import LONG
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]

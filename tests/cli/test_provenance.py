@@ -14,7 +14,7 @@ from click.testing import Result
 
 from bakeoff.records.edition import Edition
 from bakeoff.records.provenance import git_state
-from factories import FILE, START, provenance
+from support.editions import FILE, START, provenance
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from factories import Outcome, succeeds
+from support.editions import Outcome, succeeds
 
 Bakeoff = Callable[..., Result]
 

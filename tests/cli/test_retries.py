@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lab import Lab
+from support.processes import Lab
 
 CODE = """
 import json, os, sys

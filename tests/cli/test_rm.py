@@ -15,8 +15,8 @@ import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from factories import START
-from lab import LONG
+from support.editions import START
+from support.processes import LONG
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import LONG, Lab, eventually, reported
+from support.processes import LONG, Lab, eventually, reported
 
 MIXED = """
 seeds = 4

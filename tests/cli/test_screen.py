@@ -138,7 +138,7 @@ class TestWhatUndecidedMeans:
             "3 units cannot decide at alpha 0.05, whatever they show: the smallest p that they can give is 0.250"
             in text
         )
-        assert "Next: run at least 3 more seeds." in text
+        assert "Next: at least 3 more seeds would be needed." in text
         assert "can detect" not in text
 
     def test_nothing_smaller_than_what_was_seen_is_promised_and_nobody_reads_equal(self) -> None:

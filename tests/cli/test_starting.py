@@ -14,7 +14,7 @@ from click.testing import Result
 
 from bakeoff.records.layout import Lease
 from bakeoff.workloads.functions import Call, flaws
-from lab import Lab, eventually, process_exists
+from support.processes import Lab, eventually, process_exists
 
 Bakeoff = Callable[..., Result]
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-import sharing
-import talking
 from bakeoff.export.exporting import FORMATS, export
 from bakeoff.export.rollouts import Filters
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
+from support.experiments import made_once, run_talks
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root of results of `talks`."""
-    return talking.run_talks(tmp_path_factory.mktemp("talks"))
+    return run_talks(tmp_path_factory.mktemp("talks"))
 
 
 @pytest.fixture
@@ -58,4 +57,4 @@ def seen(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         done = subprocess.run(command, cwd=exported, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
 
-    return json.loads((sharing.made_once(tmp_path_factory, "seen", load) / "seen.json").read_text())
+    return json.loads((made_once(tmp_path_factory, "seen", load) / "seen.json").read_text())

@@ -16,8 +16,8 @@ from bakeoff.export.rollouts import Filters
 from bakeoff.records.edition import Edition
 from bakeoff.workloads.market import snapshot
 from bakeoff.workloads.market.scenario import scenario
-from lab import Lab
-from scripted_model import calls, scripted
+from support.processes import Lab
+from workloads.market.scripted_model import calls, scripted
 
 pytestmark = pytest.mark.slow
 EXPERIMENT = """

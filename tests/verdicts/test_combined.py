@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import factories
 from bakeoff.cli import main
 from bakeoff.errors import UsageError
 from bakeoff.results.editions import open_all_editions
 from bakeoff.stats.sequential import symmetric_log_e
 from bakeoff.verdicts.answer import answer
+from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.sequential import SequentialComparison, SequentialReport
+from bakeoff.verdicts.sequential import SequentialReport, path_of
+from support import editions
 
 SAME = {"commit": "a" * 40, "dirty": False, "diff": "", "branch": "main", "code": "1"}
 OTHER = {**SAME, "commit": "b" * 40, "code": "2"}
@@ -36,6 +37,7 @@ def edition(
     number: int,
     *,
     git: dict[str, Any] | None = SAME,
+    files: dict[str, Any] | None = None,
     shift: float = 1.5,
     open_from: int = 10_000,
     more: str = "",
@@ -45,18 +47,18 @@ def edition(
         f"[[arms]]\nname = 'new'\nparams = {{ arguments = ['-x'] }}\n{more}[analysis]\nmetric = 'score'\n"
     )
 
-    def became(arm: str, seed: int) -> factories.Outcome:
+    def became(arm: str, seed: int) -> editions.Outcome:
         if seed >= open_from and (arm == "new" or seed > open_from):
             return None
         return {"status": "succeeded", "metrics": {"score": value(arm, seed, shift)}}
 
-    factories.make_edition(
-        place, "nights", became, text=text, told=factories.provenance(place, git=git), files=False,
-        stamp=factories.START + 3600.0 * number,
+    editions.make_edition(
+        place, "nights", became, text=text, told=editions.provenance(place, git=git, files=files or {}), files=False,
+        stamp=editions.START + 3600.0 * number,
     )  # fmt: skip
 
 
-def combined(place: Path) -> tuple[SequentialReport, SequentialComparison]:
+def combined(place: Path) -> tuple[SequentialReport, Comparison]:
     with closing(open_all_editions(["nights"], place / "bakeoff-runs")) as results:
         report = answer(results, Compare(editions="all")).sequential
     assert report is not None
@@ -72,10 +74,10 @@ def test_editions_of_the_same_code_and_plan_are_one_e_process_in_order_of_time(t
     edition(tmp_path, "10..15", 0)
     edition(tmp_path, "0..5", 1)
     report, one = combined(tmp_path)
-    assert one.seeds == (*range(10, 16), *range(6))
+    assert path_of(one).seeds == (*range(10, 16), *range(6))
     expected = symmetric_log_e(differences([*range(10, 16), *range(6)]))[0]
-    assert one.paths.better == pytest.approx(expected)
-    assert one.threshold == 40.0 and (one.verdict == "better") == (expected.max() >= math.log(40.0))
+    assert path_of(one).paths.better == pytest.approx(expected)
+    assert path_of(one).threshold == 40.0 and (one.verdict == "better") == (expected.max() >= math.log(40.0))
     assert "same code and plan" in report.case and report.case in report.sentences
 
 
@@ -84,9 +86,20 @@ def test_editions_of_other_code_are_multiplied_by_their_last_e_values(tmp_path: 
     edition(tmp_path, "10..19", 1, git=OTHER, shift=3.0)
     report, one = combined(tmp_path)
     last = [float(symmetric_log_e(d)[0][-1]) for d in (differences(range(10)), differences(range(10, 20), 3.0))]
-    assert one.paths.better[-1] == pytest.approx(sum(last))
+    assert path_of(one).paths.better[-1] == pytest.approx(sum(last))
     assert one.verdict == "better" and "in at least one edition" in one.sentence
     assert "commit aaaaaaaaaa became bbbbbbbbbb" in report.case and not one.interval.is_bounded
+
+
+def test_outside_of_git_the_digests_of_files_tell_whether_the_code_is_the_same(tmp_path: Path) -> None:
+    def code(digest: str) -> dict[str, Any]:
+        return {"files": {"train.py": [digest, 0.0]}, "incomplete": False}
+
+    edition(tmp_path, "0..7", 0, git=None, files=code("1"))
+    edition(tmp_path, "8..15", 1, git=None, files=code("1"))
+    assert "same code and plan" in combined(tmp_path)[0].case
+    edition(tmp_path, "16..23", 2, git=None, files=code("2"))
+    assert "editions that differ (train.py differs)" in combined(tmp_path)[0].case
 
 
 @pytest.mark.parametrize("change", ["plan", "unknown"])
@@ -98,7 +111,7 @@ def test_another_plan_or_unknown_code_is_not_taken_for_the_same(tmp_path: Path, 
         report = answer(results, Compare.ask(editions="all", arms=("new",))).sequential
     assert report is not None
     assert "at least one edition" in report.case
-    assert report.comparisons[0].threshold == (80.0 if change == "plan" else 40.0)
+    assert path_of(report.comparisons[0]).threshold == (80.0 if change == "plan" else 40.0)
 
 
 def test_repeated_seeds_are_not_combined(tmp_path: Path) -> None:
@@ -115,8 +128,8 @@ def test_what_an_aborted_edition_began_counts_and_what_it_left_open_is_missing(t
     edition(tmp_path, "0..7", 0, open_from=5)
     edition(tmp_path, "6..15", 1)
     _, one = combined(tmp_path)
-    assert one.seeds == (*range(6), *range(6, 16)) and one.lost == 1
-    assert np.isnan(one.differences[5]) and not np.isnan(one.differences[6:]).any()
+    assert path_of(one).seeds == (*range(6), *range(6, 16)) and one.missing == 1
+    assert np.isnan(path_of(one).differences[5]) and not np.isnan(path_of(one).differences[6:]).any()
 
 
 def test_the_command_says_which_case_applies_in_text_and_json(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import factories
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.results.editions import edition_results
@@ -22,7 +21,8 @@ from bakeoff.text import format_interval
 from bakeoff.verdicts.compare import Comparison, compare, explore_metrics, recommendations
 from bakeoff.verdicts.observations import Observations, observe, state_of
 from bakeoff.verdicts.question import Compare
-from observed import Row, grid, observations, paired, rollouts, verdict
+from support import editions
+from support.tables import Row, grid, observations, paired, rollouts, verdict
 
 
 def of_edition(edition: Edition, analysis: Analysis | None = None) -> Observations:
@@ -282,7 +282,7 @@ class TestFamily:
 
     def test_holm_over_all_arms_and_metrics_adjusts_p_and_widens_the_decision_interval(self) -> None:
         rows = self.arms()
-        (alone,) = compare([observations(rows)], Compare(arms=["B"]))
+        (alone,) = compare([observations([row for row in rows if row["arm"] in "AB"])])
         family = compare([observations(rows), observations(rows, "again")])
         found = family[0]
         assert len(family) == 10
@@ -424,10 +424,10 @@ metric = "reward"
                 return {
                     "status": "succeeded",
                     "metrics": {"reward": curve[-1]},
-                    "series": factories.series(reward=curve),
+                    "series": editions.series(reward=curve),
                 }
 
-            return factories.make_edition(tmp_path, "curves", outcome, text=self.TEXT, files=False)
+            return editions.make_edition(tmp_path, "curves", outcome, text=self.TEXT, files=False)
 
         return make
 
@@ -470,7 +470,7 @@ def test_arms_that_must_be_alike_in_something_and_are_not_are_warned_about(tmp_p
         return {"status": "succeeded", "metrics": {"reward": seed + len(arm) % 2, "weights": size, "steps": 100}}
 
     text = TestFromAnEdition.TEXT + 'matched = ["weights", "steps", "flops"]\n'
-    seen = of_edition(factories.make_edition(tmp_path, "curves", outcome, text=text, files=False))
+    seen = of_edition(editions.make_edition(tmp_path, "curves", outcome, text=text, files=False))
     assert len(seen.notes) == 2
     assert "weights must be matched between arms, and is not (slow 194000, fast 55000)" in seen.notes[0]
     assert "flops must be matched between arms, but no run has it" in seen.notes[1]
@@ -480,9 +480,9 @@ def test_how_far_a_failed_run_came_is_no_score_and_no_horizon(tmp_path: Path) ->
     def outcome(arm: str, seed: int) -> dict[str, Any]:
         dead = arm == "slow" and seed == 1
         curve = [0.1 * i for i in range(3 if dead else 20)]
-        return {"status": "failed" if dead else "succeeded", "series": factories.series(reward=curve)}
+        return {"status": "failed" if dead else "succeeded", "series": editions.series(reward=curve)}
 
-    edition = factories.make_edition(tmp_path, "curves", outcome, text=TestFromAnEdition.TEXT, files=False)
+    edition = editions.make_edition(tmp_path, "curves", outcome, text=TestFromAnEdition.TEXT, files=False)
     analysis = Analysis(metric="reward", summary=Summary(type="time_to_threshold", threshold=0.5), failure_score=99.0)
     seen = of_edition(edition, analysis)
     assert [row.state for row in seen.rows].count("failed") == 1

@@ -11,7 +11,7 @@ from scipy import stats
 
 from bakeoff.errors import UsageError
 from bakeoff.verdicts.question import Compare
-from observed import Row, grid, observations, paired, rollouts, verdict
+from support.tables import Row, grid, observations, paired, rollouts, verdict
 
 RNG = np.random.default_rng(7)
 TASKS, SEEDS = 5, 8
@@ -124,9 +124,11 @@ def test_every_task_weighs_the_same_whatever_its_number_of_runs() -> None:
 def test_the_other_population_is_told_in_one_line() -> None:
     found = verdict(grid({"A": A, "B": B}), seeds="nested")
     fixed = verdict(grid({"A": A, "B": B}), seeds="nested", tasks="fixed")
-    assert found.other.startswith("on these 5 tasks only (unit: seed within task, N = 40): ")
-    assert found.other.endswith(f"{fixed.verdict}, p = {fixed.p:.2g}") or f"p = {fixed.p:.3f}" in found.other
-    assert verdict(paired(A[0], B[0])).other == ""
+    assert found.other is not None and (found.other.option, found.other.value) == ("tasks", "fixed")
+    assert found.other.decision is not None and found.other.decision.verdict == fixed.verdict
+    assert found.other.line.startswith("on these 5 tasks only (unit: seed within task, N = 40): ")
+    assert found.other.line.endswith(f"{fixed.verdict}, p = {fixed.p:.2g}") or f"p = {fixed.p:.3f}" in found.other.line
+    assert verdict(paired(A[0], B[0])).other is None
 
 
 def test_tasks_that_were_swept_are_fixed_unless_the_file_says_otherwise() -> None:
@@ -249,15 +251,15 @@ class TestTwoCrossedSeeds:
 
     def test_a_second_line_is_about_these_seeds_and_seeds_fixed_makes_it_the_verdict(self) -> None:
         found, fixed = verdict(self.rows, seeds="crossed"), verdict(self.rows, seeds="fixed")
-        assert found.these_seeds.startswith(
+        assert found.these_seeds is not None and found.these_seeds.line.startswith(
             "for tasks like these 40 with these 2 seeds only (unit: task, N = 40): better"
         )
-        assert (fixed.verdict, fixed.these_seeds) == ("better", "")
+        assert (fixed.verdict, fixed.these_seeds) == ("better", None)
         assert fixed.population == "for tasks like these 40 with these 2 seeds only (unit: task, N = 40)"
         assert fixed.p == pytest.approx(verdict(self.rows, seeds="nested").p, rel=1e-12)
 
     def test_three_seeds_need_no_second_line(self) -> None:
-        assert verdict(grid({"A": A[:, :3], "B": B[:, :3]}), seeds="crossed").these_seeds == ""
+        assert verdict(grid({"A": A[:, :3], "B": B[:, :3]}), seeds="crossed").these_seeds is None
 
     @pytest.mark.parametrize("how", [{"rows": paired(A[0], B[0])}, {"rows": grid({"A": A, "B": B}), "tasks": "fixed"}])
     def test_fixed_seeds_need_a_sample_of_tasks(self, how: dict[str, Any]) -> None:
@@ -294,11 +296,10 @@ class TestStrict:
         assert "interval (0 to 2" in found.sentence
 
 
-def test_few_units_that_are_equivalent_say_what_that_assumes() -> None:
+def test_few_units_that_are_equivalent_say_that_the_interval_is_wider() -> None:
     rows = paired(A[0][:5], A[0][:5] + 0.001 * B[0][:5])
-    assert "assumes symmetric differences" in verdict(rows, margin=1.0).sentence
-    assert "assumes symmetric" not in verdict(rows, margin=1.0, bounds=(-9.0, 9.0)).sentence
-    assert "assumes symmetric" not in verdict(paired(A[0], A[0] + 0.001 * B[0]), margin=1.0).sentence
+    assert "the interval is widened" in verdict(rows, margin=1.0).sentence
+    assert "the interval is widened" not in verdict(paired(A[0], A[0] + 0.001 * B[0]), margin=1.0).sentence
 
 
 def test_identical_outcomes_get_the_note_that_identical_arms_get() -> None:
@@ -306,10 +307,13 @@ def test_identical_outcomes_get_the_note_that_identical_arms_get() -> None:
         assert any("identical on every unit" in text for text in verdict(paired(values, values)).warnings)
 
 
-def test_crossed_seeds_need_every_combination() -> None:
+def test_crossed_seeds_keep_absent_combinations_and_count_them() -> None:
     rows = [row for row in grid({"A": A, "B": B}) if (row["task"], row["seed"]) != ("t1", 3)]
-    with pytest.raises(UsageError, match=r"task 't1' has no seed 3.*nested"):
-        verdict(rows, seeds="crossed")
+    found = verdict(rows, seeds="crossed")
+    size = len(A) * len(A[0])
+    assert f"1 of {size} task-seed combinations were not run" in found.sentence
+    unpaired = verdict(rows, seeds="crossed", tasks="fixed")
+    assert "1 of" in unpaired.sentence and "unit: seed" in unpaired.sentence
 
 
 def test_a_run_that_stands_twice_is_an_error() -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import bakeoff
-import factories
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.looks import read_growths, read_looks
@@ -27,7 +26,8 @@ from bakeoff.verdicts.gate import GateAnswer, policy
 from bakeoff.verdicts.looks import METHOD
 from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare, Gate
-from lab import Lab
+from support import editions
+from support.processes import Lab
 
 Score = Callable[[str, str, int, int], float | None]
 """(arm, task, seed, rollout) to a score; None leaves the run planned."""
@@ -51,13 +51,13 @@ class Growing:
             f"params = {{ command = ['true'] }}\n{entries}[analysis]\nmetric = 'score'\n{analysis}\n"
         )
         if self.edition is None:
-            self.edition = factories.make_edition(self.place, "grown", lambda arm, seed: None, text=text, files=False)
+            self.edition = editions.make_edition(self.place, "grown", lambda arm, seed: None, text=text, files=False)
         file = self.place / "grown.toml"
         file.write_text(text)
         plan = load_plan(file)
         self.edition.add_cells(plan.cells, registry.settings("command"))
         self.edition.add_runs(plan)
-        session = self.edition.begin_session(factories.provenance(self.place), self.edition.planned())
+        session = self.edition.begin_session(editions.provenance(self.place), self.edition.planned())
         attempts = []
         for run in self.edition.runs(["planned"]):
             value = self.score(run.arm, run.task, run.seed, run.rollout)
@@ -111,12 +111,24 @@ def test_every_verdict_that_is_shown_is_recorded_once(growing: Callable[[Score],
     assert (growth.before, growth.after) == (16, 24)
 
 
-def test_a_plan_that_grows_unseen_is_judged_as_if_planned_at_once(growing: Callable[[Score], Growing]) -> None:
+def test_a_plan_that_grows_before_its_runs_ended_is_judged_as_if_planned_at_once(
+    growing: Callable[[Score], Growing],
+) -> None:
+    whole = normal(1.0)
+    trial = growing(lambda arm, task, seed, rollout: None if seed == 7 else whole(arm, task, seed, rollout))
+    trial.grow(8)
+    trial.score = whole
+    trial.grow(20)
+    verdict = trial.look()
+    assert (verdict.decision.method, verdict.units) == ("sign-flip", 20)
+
+
+def test_growth_after_the_planned_runs_ended_is_growth_after_a_look(growing: Callable[[Score], Growing]) -> None:
     trial = growing(normal(1.0))
     trial.grow(8)
     trial.grow(20)
     verdict = trial.look()
-    assert (verdict.decision.method, verdict.units) == ("sign-flip", 20)
+    assert (verdict.decision.method, verdict.units) == (METHOD, 20)
 
 
 def test_growth_after_a_verdict_is_judged_by_the_e_process_from_the_first_unit(

@@ -20,7 +20,7 @@ from bakeoff.spec.experiment import Summary
 from bakeoff.verdicts.compare import compare
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.testing import METHODS, Line
-from observed import Row, grid, observations, paired, rollouts, verdict
+from support.tables import Row, grid, observations, paired, rollouts, verdict
 
 RNG = np.random.default_rng(3)
 A = RNG.normal(size=10)

@@ -12,9 +12,9 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.power import Costs
-from bakeoff.verdicts import pilot as simulation
+from bakeoff.verdicts import planning as simulation
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.pilot import NotAnswerable, Spread, pilot
+from bakeoff.verdicts.planning import NotAnswerable, Spread, pilot
 from bakeoff.verdicts.power import Goal, curve, more_rollouts, plan, spend
 from bakeoff.verdicts.question import Compare
 

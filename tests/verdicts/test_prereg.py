@@ -16,7 +16,7 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts import prereg
 from bakeoff.verdicts.question import Compare
-from lab import Lab
+from support.processes import Lab
 
 WORK = """
 def play(ctx, shift=0.0):
@@ -180,6 +180,15 @@ def test_code_that_changed_since_is_a_deviation_but_committing_the_registration_
     lab.write("work.py", WORK.replace("1.0}", "2.0}"))
     lab.run(fresh=True)
     assert "code: " in check(lab).deviations[0]
+
+
+@pytest.mark.slow
+def test_code_that_changed_outside_of_git_is_a_deviation_too(lab: Lab) -> None:
+    lab.experiment(FILE, work=WORK)
+    lab.cli("prereg", "trial.toml")
+    lab.write("work.py", WORK.replace("1.0}", "2.0}"))
+    lab.run()
+    assert check(lab).deviations == ("code: work.py differs before session 1",)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from bakeoff.errors import UsageError
 from bakeoff.results.editions import edition_results
 from bakeoff.stats.sequential import Race, race, symmetric_log_e
 from bakeoff.verdicts import sequential
-from lab import Lab, eventually
+from support.processes import Lab, eventually
 
 WORK = """
 import time
@@ -170,7 +170,7 @@ def test_with_a_control_an_arm_leaves_when_it_is_decided_against_it(lab: Lab) ->
     assert runs["a"] == runs["c"] > runs["b"]
     with closing(lab.edition()) as edition:
         found = {each.candidate: each for each in sequential.report(edition_results(edition)).comparisons}
-    assert found["b"].verdict == "better" and found["b"].pairs == runs["b"] and found["c"].pairs == runs["c"]
+    assert found["b"].verdict == "better" and found["b"].units == runs["b"] and found["c"].units == runs["c"]
 
 
 @pytest.mark.slow

@@ -9,21 +9,26 @@ import pytest
 
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.compare import compare
-from bakeoff.verdicts.design import build_design
+from bakeoff.verdicts.designs import Design, Rule, build_design
+from bakeoff.verdicts.designs.crossed import Crossed
+from bakeoff.verdicts.designs.fixed import FixedRollouts, FixedSeeds
+from bakeoff.verdicts.designs.replicates import Pairs, Samples
+from bakeoff.verdicts.designs.rollouts import Rollouts
+from bakeoff.verdicts.designs.seeds import Seeds
+from bakeoff.verdicts.designs.tasks import Tasks
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.relabel import Family, Pairs, Samples, exchange
-from bakeoff.verdicts.testing import Rule
+from bakeoff.verdicts.relabel import Family, exchange
 
 TASKS, SEEDS, SHOWN = 8, 4, 6
-DESIGNS = {
-    "seeds": ({}, 1, True),
-    "tasks": ({"tasks": "sample"}, TASKS, True),
-    "crossed": ({"tasks": "sample", "seeds": "crossed"}, TASKS, True),
-    "fixed seeds": ({"tasks": "fixed"}, TASKS, True),
-    "seeds over tasks": ({"tasks": "fixed", "seeds": "crossed"}, TASKS, True),
-    "fixed rollouts": ({"tasks": "fixed"}, TASKS, False),
-    "rollouts": ({}, 1, False),
-}
+DESIGNS: list[tuple[type[Design], dict[str, str], int, bool]] = [
+    (Seeds, {}, 1, True),
+    (Tasks, {"tasks": "sample"}, TASKS, True),
+    (Crossed, {"tasks": "sample", "seeds": "crossed"}, TASKS, True),
+    (FixedSeeds, {"tasks": "fixed"}, TASKS, True),
+    (Seeds, {"tasks": "fixed", "seeds": "crossed"}, TASKS, True),
+    (FixedRollouts, {"tasks": "fixed"}, TASKS, False),
+    (Rollouts, {}, 1, False),
+]
 
 
 def observations(declared: dict[str, str], tasks: int, shared: bool, values: np.ndarray | None = None) -> Observations:
@@ -40,12 +45,13 @@ def observations(declared: dict[str, str], tasks: int, shared: bool, values: np.
     return Observations("score", rows, Analysis(**declared))
 
 
-@pytest.mark.parametrize("kind", DESIGNS)
-def test_every_design_gets_the_verdict_of_its_relabelled_table(kind: str) -> None:
-    declared, tasks, shared = DESIGNS[kind]
+@pytest.mark.parametrize(("kind", "declared", "tasks", "shared"), DESIGNS)
+def test_every_design_gets_the_verdict_of_its_relabelled_table(
+    kind: type[Design], declared: dict[str, str], tasks: int, shared: bool
+) -> None:
     table = observations(declared, tasks, shared)
     design = build_design(table, "A", "B")
-    assert design.kind == kind
+    assert type(design) is kind
     family = Family([design], swept=False)
     for block in family.blocks():
         labels = family.labels(block, 300, np.random.default_rng(1))
@@ -91,7 +97,7 @@ def test_swept_tasks_and_fixed_seeds_are_not_exchanged() -> None:
     assert Family([design], swept=False).blocks() == ["task", "seed", "run"]
     assert Family([design], swept=True).blocks() == ["seed", "run"]
     sample = build_design(observations({"tasks": "sample", "seeds": "fixed"}, TASKS, True), "A", "B")
-    assert Family([sample], swept=False, fixed_seeds=True).blocks() == ["task"]
+    assert Family([sample], swept=False).blocks() == ["task"]
 
 
 def test_all_ways_are_used_where_they_are_few_and_three_arms_are_shuffled() -> None:

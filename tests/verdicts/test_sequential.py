@@ -19,7 +19,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import factories
 from bakeoff.engine.node.workers import WorkerNode
 from bakeoff.errors import UsageError
 from bakeoff.records.run import Attempt
@@ -28,8 +27,9 @@ from bakeoff.spec.experiment import Analysis, Sequential
 from bakeoff.verdicts import sequential
 from bakeoff.verdicts.answer import is_sequential
 from bakeoff.verdicts.question import Question
-from bakeoff.verdicts.sequential import SequentialReport, sequential_rule
-from lab import Lab, eventually
+from bakeoff.verdicts.sequential import SequentialReport, path_of, sequential_rule
+from support import editions
+from support.processes import Lab, eventually
 
 WORK = """
 import time
@@ -72,10 +72,10 @@ def summary(found: SequentialReport) -> dict[str, Any]:
     (one,) = found.comparisons
     return {
         "verdict": one.verdict,
-        "at": one.decided_at,
-        "pairs": one.pairs,
-        "differences": one.differences.tolist(),
-        "e": one.paths.better.tolist(),
+        "at": path_of(one).decided_at,
+        "pairs": one.units,
+        "differences": path_of(one).differences.tolist(),
+        "e": path_of(one).paths.better.tolist(),
         "interval": (one.interval.low, one.interval.high),
     }
 
@@ -145,7 +145,7 @@ def seen(place: Path, outcome: Callable[[str, int], Any], analysis: str = "", mo
         return {"status": "succeeded", "metrics": {"score": float(value)}}
 
     text = SEEN.format(name="seen", analysis=analysis, most=most)
-    with closing(factories.make_edition(place, "seen", became, text=text, files=False)) as edition:
+    with closing(editions.make_edition(place, "seen", became, text=text, files=False)) as edition:
         return sequential.report(edition_results(edition))
 
 
@@ -171,9 +171,9 @@ def test_asking_for_one_arm_of_a_family_does_not_lower_its_threshold(lab: Lab) -
     file.write_text(file.read_text().replace("[analysis]", "[[arms]]\nname = 'third'\n[analysis]"))
     lab.run()
     with closing(lab.edition()) as edition:
-        assert sequential.report(edition_results(edition)).comparisons[0].threshold == 80.0
+        assert path_of(sequential.report(edition_results(edition)).comparisons[0]).threshold == 80.0
         (one,) = sequential.report(edition_results(edition), question=Question(arms=("new",))).comparisons
-    assert one.threshold == 80.0
+    assert path_of(one).threshold == 80.0
 
 
 # -- which pairs are looked at
@@ -181,7 +181,7 @@ def test_asking_for_one_arm_of_a_family_does_not_lower_its_threshold(lab: Lab) -
 
 def test_pairs_count_in_plan_order_and_only_up_to_the_first_seed_that_has_not_ended(tmp_path: Path) -> None:
     (one,) = seen(tmp_path, lambda arm, seed: None if (arm, seed) == ("old", 5) else seed + (arm == "new")).comparisons
-    assert one.seeds == (0, 1, 2, 3, 4)
+    assert path_of(one).seeds == (0, 1, 2, 3, 4)
 
 
 def test_copies_on_every_seed_decide_nothing(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_failed_run_counts_its_failure_score_and_without_one_the_call_is_wrong
         return "failed" if (arm, seed) == ("new", 3) else seed + 2.0 * (arm == "new")
 
     (one,) = seen(tmp_path, outcome, "failure_score = 1.0").comparisons
-    assert one.differences[3] == pytest.approx(1.0 - 3.0)
+    assert path_of(one).differences[3] == pytest.approx(1.0 - 3.0)
     assert one.failed == 1
     with pytest.raises(UsageError, match="failure_score"):
         seen(tmp_path, outcome)
@@ -211,10 +211,10 @@ def test_a_lost_run_counts_at_the_end_that_speaks_against_the_verdict(tmp_path: 
 
     whole, holed, shot = (seen(tmp_path, outcome(lost), "bounds = [-10, 10]").comparisons[0] for lost in (0, 1, 3))
     assert whole.verdict == "better"
-    assert holed.lost == 1
-    assert holed.paths.better[-1] < whole.paths.better[-1]
+    assert holed.missing == 1
+    assert path_of(holed).paths.better[-1] < path_of(whole).paths.better[-1]
     assert (shot.verdict, shot.reason) == ("undecided", "missing")
-    assert np.isnan(shot.differences[:3]).all()
+    assert np.isnan(path_of(shot).differences[:3]).all()
 
 
 # -- the run
@@ -306,7 +306,7 @@ def test_futility_stops_early_when_it_was_asked_for(lab: Lab) -> None:
     with closing(lab.edition()) as edition:
         (one,) = sequential.report(edition_results(edition)).comparisons
     assert (one.verdict, one.reason) == ("undecided", "futility")
-    assert one.pairs < 40
+    assert one.units < 40
 
 
 @pytest.mark.slow
@@ -403,7 +403,7 @@ def test_seeds_on_fixed_tasks_are_averaged_into_one_pair(lab: Lab) -> None:
         (one,) = sequential.report(edition_results(edition)).comparisons
         values = {(r["arm"], r["task"], r["seed"]): r["score"] for r in lab.rows()}
     expected = np.mean([values["new", task, 0] - values["old", task, 0] for task in "ab"])
-    assert one.differences[0] == pytest.approx(expected)
+    assert path_of(one).differences[0] == pytest.approx(expected)
     assert "on these 2 tasks only" in one.population
 
 
@@ -414,7 +414,7 @@ def test_an_edition_without_any_pair_yet_says_so(tmp_path: Path) -> None:
 
 
 def test_an_edition_with_a_fixed_number_of_runs_has_no_path_to_follow(tmp_path: Path) -> None:
-    with closing(factories.make_edition(tmp_path, files=False)) as edition:
+    with closing(editions.make_edition(tmp_path, files=False)) as edition:
         assert not is_sequential(edition)
         with pytest.raises(UsageError, match="fixed number of runs"):
             sequential.report(edition_results(edition))

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from bakeoff.results.importing import temporary_edition
 from bakeoff.results.table import Results, Row
 from bakeoff.web.folder import write
-from lab import Lab
-from trouble import TROUBLE, TROUBLE_CODE
+from support.experiments import TROUBLE, TROUBLE_CODE
+from support.processes import Lab
 
 pytestmark = pytest.mark.browser
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]

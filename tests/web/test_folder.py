@@ -19,8 +19,8 @@ from bakeoff.spec.load import load_plan
 from bakeoff.text import number, printable
 from bakeoff.web import folder
 from bakeoff.web.folder import MOST_BYTES, Page, write
-from lab import Lab
-from trouble import TROUBLE, TROUBLE_CODE
+from support.experiments import TROUBLE, TROUBLE_CODE
+from support.processes import Lab
 
 PLAIN = """
 name = "plain"

@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from bakeoff.cli.display import print_json, printable
-from bakeoff.cli.options import json_option, root_option
+from bakeoff.cli.options import find_edition, json_option, root_option
 from bakeoff.records.diff import Difference, compare
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import find_edition
 
 WIDTH = 100
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bakeoff.cli.display import print_json, printable
-from bakeoff.cli.options import Several, SeveralValues, edition_argument, json_option, root_option
+from bakeoff.cli.options import Several, SeveralValues, edition_argument, find_edition, json_option, root_option
 
 FORMATS = ("verifiers", "trl-sft", "trl-kto", "trl-grpo", "art", "atif", "sharegpt", "jsonl", "parquet")
 
@@ -66,7 +66,6 @@ def command(
     from bakeoff.export.exporting import NothingLeft, export
     from bakeoff.export.rollouts import Filters
     from bakeoff.records.edition import Edition
-    from bakeoff.records.layout import find_edition
 
     filters = Filters(arms=arms, tasks=tasks, success=success, quantile=quantile)
     with closing(Edition.open(find_edition(name, root))) as edition:

@@ -21,7 +21,7 @@ BASELINE, CANDIDATE = "baseline", "candidate"
 @click.argument("places", nargs=-1, metavar="[FILE] [EXPERIMENT]")
 @click.option("--baseline", cls=Several, metavar="RUN...", help="Directories (or ids) of the baseline's runs; with an EXPERIMENT, the arm's name.")  # fmt: skip
 @click.option("--candidate", cls=Several, metavar="RUN...", help="Directories (or ids) of the candidate's runs; with an EXPERIMENT, the arm's name.")  # fmt: skip
-@question_options(Litmus, "tasks", "unpaired", "intersect")
+@question_options(Litmus, "tasks", "copies", "unpaired", "intersect")
 @click.option("--output", type=FILE, metavar="FILE", help="Write the result as JSON.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write the result as Markdown.")
 @click.option("--print-profile", is_flag=True, help="Print the built-in rules as a file to start from, and exit.")

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from bakeoff.cli.display import TALLY, ago, edition_facts, print_json, print_table, printable
-from bakeoff.cli.options import json_option, root_option
+from bakeoff.cli.options import find_edition, json_option, root_option
 from bakeoff.records.damage import explained
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, all_editions, editions, find_edition
+from bakeoff.records.layout import EditionPaths, all_editions, editions
 
 
 @click.command()

@@ -115,19 +115,29 @@ def experiment_options(function: F) -> F:
     return argument(directory(function))
 
 
+def find_edition(name: str, root: Path) -> EditionPaths:
+    """The edition that a name means (`records.layout.find_edition`); says so when it could also mean a directory here."""
+    from bakeoff.cli import print_note
+    from bakeoff.records import layout
+
+    if (note := layout.shadowed(name, root)) is not None:
+        print_note(note)
+    return layout.find_edition(name, root)
+
+
 def find_experiment(name: str | None, directory: Path | None, root: Path) -> EditionPaths | Path:
     """The edition that [EXPERIMENT] or --exp_dir names (default: the newest).
 
     Returns `directory` itself when it holds no edition: then another tool may have written it.
     """
-    from bakeoff.records.layout import editions, find_edition, is_edition
+    from bakeoff.records.layout import editions, is_edition
 
     if directory is None:
         return find_edition(name or "latest", root)
     if name is not None:
         raise UsageError(f"name the experiment ({name}) or its directory (--exp_dir {directory}), not both")
     if is_edition(directory) or editions(directory):
-        return find_edition(str(directory), root)
+        return find_edition(str(directory.absolute()), root)
     return directory
 
 

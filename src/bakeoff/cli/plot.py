@@ -23,7 +23,7 @@ KINDS = ("curves", "differences", "bootstrap", "variance", "power", "profiles", 
 @click.option("-o", "--output", type=FILE, metavar="FILE", help="Where to write: .png, .svg or .html (default: KIND.png).")  # fmt: skip
 @click.option("--metric", multiple=True, metavar="NAME", help="What to draw (default: the experiment's metric). Can be repeated for radial.")  # fmt: skip
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Only this arm; can be repeated.")
-@question_options(Plot, "only_tasks", "control", "level", "resamples", "method", "effect")
+@question_options(Plot, "direction", "only_tasks", "control", "level", "resamples", "method", "effect")
 @root_option
 @json_option
 def command(kind: str, name: str, output: Path | None, root: Path, as_json: bool, **options: Any) -> None:

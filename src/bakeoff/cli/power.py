@@ -19,7 +19,7 @@ from bakeoff.verdicts.question import Power
 @click.option("--metric", metavar="NAME", help="The pilot's metric, when it is not the experiment's own.")
 @question_options(
     Power, "effect", "n", "sd", "rate", "discordant", "paired", "power", "comparisons", "detect", "alpha", "control", "candidate", "summary",
-    "window", "tasks", "failure_score", "confidence", "budget", "cost_task", "cost_seed", "cost_rollout", "most_tasks",
+    "window", "tasks", "failure_score", "copies", "confidence", "budget", "cost_task", "cost_seed", "cost_rollout", "most_tasks",
     "simulate", "replicates", "seed",
 )  # fmt: skip
 @click.option("--output", "--plot", "output", type=FILE, metavar="FILE", help="Draw the smallest detectable effect against N into FILE: .png, .svg or .html.")  # fmt: skip

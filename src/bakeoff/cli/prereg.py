@@ -52,12 +52,12 @@ def command(
     if results is not None and not late:
         raise UsageError(f"{results} has results already, so it is too late to register; --late does it and says so")
     target = output or registration_of(file)
-    content = _keep(target, prereg.register(plan, file, late=results is not None))
+    content = _keep(target, prereg.register(plan, file, root=root, late=results is not None))
     if as_json:
         print_json({**content, "file": target})
         return
     analysis, test, code = content["analysis"], content["test"], content["code"]
-    state = "not under version control"
+    state = f"not under version control; {len(content['files']['files'])} files by their digests"
     if code is not None:
         state = f"{str(code['commit'])[:12]}{', with uncommitted changes' if code['dirty'] else ''}"
     print_facts(

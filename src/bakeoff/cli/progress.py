@@ -113,14 +113,17 @@ class Progress:
         assert self._metric is not None
         if self._summarised and self._found and len(attempt.series or b"") > _LONG_SERIES:
             return
-        why = why_unscored(self._metric, self._summarised, attempt.metrics, attempt.series)
-        if why is None:
+        reason = why_unscored(self._metric, self._summarised, attempt.metrics, attempt.series)
+        if reason is None:
             self._found = True
             return
-        self.warning = (
-            f"warning: {attempt.run_id} has no score: {why}. `compare` counts such runs as failed; stop, correct "
-            "[analysis] or what runs report, and start again with --fresh"
+        fix = (
+            "The runs are whole: `bakeoff compare --summary final` makes one number of each series"
+            if reason.by_step
+            else "`compare` scores such runs as failed; stop, correct [analysis] or what runs report, and start again "
+            "with --fresh"
         )
+        self.warning = f"warning: {attempt.run_id} has no score: {reason.why}. {fix}"
         self._metric = None
         if self._announce:
             _say(self.warning)

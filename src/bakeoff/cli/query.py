@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from bakeoff.cli.display import number, print_json, print_table
-from bakeoff.cli.options import edition_argument, json_option, root_option
+from bakeoff.cli.options import edition_argument, find_edition, json_option, root_option
 from bakeoff.errors import UsageError
 
 
@@ -26,7 +26,6 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
     import polars as pl
 
     from bakeoff.records.edition import Edition
-    from bakeoff.records.layout import find_edition
     from bakeoff.results.frame import read_table, without_formulas
 
     with closing(Edition.open(find_edition(name, root))) as edition:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from bakeoff.verdicts.answer import Answer
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-COLUMNS = ("arm", "task", "seed", "rollout", "status", "value")
+COLUMNS = ("arm", "task", "seed", "rollout", "step", "status", "value")
 JUDGING = (
     "summary", "window", "last", "threshold", "percentile", "smoothing", "direction", "failure_score", "bounds", "tasks",
-    "seeds", "unpaired", "intersect", "strict",
+    "seeds", "cluster", "copies", "unpaired", "intersect", "strict",
 )  # fmt: skip
 """How runs are judged: what `compare` and `gate` share."""
 _SPECIAL: dict[str, dict[str, Any]] = {
@@ -43,6 +43,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "smoothing": {"help": "Exponential smoothing of a series first: the share that the past keeps."},
     "percentile": {"help": "With percentile: which one."},
     "control": {"metavar": "ARM"},
+    "cluster": {"metavar": "COLUMN|none"},
 }  # fmt: skip
 """Options that take more than their field says."""
 
@@ -179,7 +180,7 @@ def column_options(function: F) -> F:
 
 
 def columns(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options say about a table's columns: the fields of `results.importers.tables.Columns`."""
+    """What the options say about a table's columns: the fields of `results.importers.table_roles.Columns`."""
     roles = {role: options[f"{role}_column"] for role in COLUMNS}
     return {**roles, "ignore": options["ignore"], "keep_duplicates": options["keep_duplicates"]}
 

@@ -17,9 +17,8 @@ from bakeoff.verdicts.question import Rank
 @click.argument("names", nargs=-1, metavar="[SOURCE]...")
 @click.option("--metric", metavar="NAME", help="What to rank by (default: the experiment's metric).")
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Only these arms; can be repeated.")
-@click.option("--direction", type=click.Choice(("maximize", "minimize")), help="Which way is better, where nothing declares it or the metric is another one.")  # fmt: skip
 @question_options(
-    Rank, "normalize", "target", "failure_score", "ks", "success", "level", "resamples", "seed"
+    Rank, "direction", "normalize", "target", "failure_score", "copies", "ks", "success", "level", "resamples", "seed"
 )  # fmt: skip
 @click.option("--output", "--plot", "output", type=FILE, metavar="FILE", help="Draw the performance profiles into FILE: .png, .svg or .html.")  # fmt: skip
 @column_options

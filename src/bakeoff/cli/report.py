@@ -44,7 +44,7 @@ def command(
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default). Exits with 1 when a run cannot be read.
     """
     from bakeoff.records.edition import Edition
-    from bakeoff.results.importing import temporary_edition
+    from bakeoff.results.importing import recordable, temporary_edition
     from bakeoff.web.folder import write
 
     source = find_experiment(name, directory, root)
@@ -54,7 +54,7 @@ def command(
         if csv is None and not isinstance(source, Path):
             edition, title = stack.enter_context(closing(Edition.open(source))), None
         else:  # runs from elsewhere are put into an edition that exists for the report only
-            results = _read_foreign(home, csv)
+            results, _ = recordable(_read_foreign(home, csv))
             unreadable = list(results.problems)
             title = home.name if isinstance(source, Path) else source.experiment
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bakeoff-"))
@@ -73,19 +73,19 @@ def command(
 
 def _read_foreign(home: Path, csv: Path | None) -> Results:
     """Runs from the table `csv`, or else from `home`, a directory that another tool wrote."""
-    from bakeoff.results.importing import read_directory
+    from bakeoff.results.importers import Claim, of_dialects, read
+    from bakeoff.results.sources import read_path
 
     if csv is not None:
-        from bakeoff.spec import registry
-
-        tables: list[Results | None] = [dialect.read_table(csv, home) for dialect in registry.dialects()]
-        results = next((table for table in tables if table is not None), None)
-        if results is None:
+        claims = (Claim(importer, tuple(importer.claims(csv))) for importer in of_dialects())
+        claim = next((claim for claim in claims if claim.paths), None)
+        if claim is None:
             raise UsageError(f"{csv}: not a table of runs that an installed dialect reads")
-        return results
+        return read([claim], str(csv))
     if not (home / "runs").is_dir():
         raise UsageError(f"{home}: holds no experiment: neither a database nor a directory runs/")
-    results = read_directory(home)
-    if not results.rows:
-        raise UsageError(f"{home}: no run in it could be read: {results.problems[0]}")
+    results = read_path(home)
+    if results is None or not results.rows:
+        reason = f": {results.problems[0]}" if results is not None and results.problems else ""
+        raise UsageError(f"{home}: no run in it could be read{reason}")
     return results

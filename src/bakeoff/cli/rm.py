@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from bakeoff.cli.options import root_option
+from bakeoff.cli.options import find_edition, root_option
 from bakeoff.errors import BakeoffError, UsageError
-from bakeoff.records.layout import LATEST, editions, find_edition
+from bakeoff.records.layout import LATEST, editions, editions_named
 from bakeoff.records.lookup import remove
 
 
@@ -25,7 +25,7 @@ def command(name: str, everything: bool, yes: bool, root: Path) -> None:
     """
     edition = find_edition(name, root)
     siblings = editions(edition.directory.parent)
-    names_one = name == LATEST or "/" in name.rstrip("/") or Path(name).is_dir()
+    names_one = name == LATEST or "/" in name.rstrip("/") or not editions_named(name, root)
     if len(siblings) > 1 and not everything and not names_one:
         listed = ", ".join(sibling.name for sibling in siblings[-5:])
         raise UsageError(f"{edition.experiment} has {len(siblings)} editions ({listed}); name one, or give --all")

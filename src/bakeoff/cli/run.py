@@ -235,10 +235,12 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
         decision = None if source is None else source.look()
         report = _report(session, summary)
         if decision is not None:
-            interrupted = summary.stopped == "interrupted" and not decision.stopped
-            failed_fast = summary.stopped.startswith("stopped at the first failure")
+            reason = summary.stopped.reason if summary.stopped else None
+            interrupted = reason == "interrupted" and not decision.stopped
             report["sequential"] = decision.facts()
-            report["exit_code"] = 130 if interrupted else 1 if failed_fast else 0 if decision.decided else 3
+            report["exit_code"] = (
+                130 if interrupted else 1 if reason == "first failure" else 0 if decision.decided else 3
+            )
         return report
     finally:
         session.close()
@@ -295,7 +297,8 @@ class Interrupts:
 def _report(session: Session, summary: Summary) -> dict[str, Any]:
     """What the session did, and the state of the runs that were asked for: all, or those that --only chose.
 
-    A run that ended well without a value of the declared metric counts as failed, as it does in verdicts.
+    Statuses are those of the records. A run that succeeded without a value of the declared metric has succeeded:
+    that its analysis needs more is said beside it.
     """
     from bakeoff.records.run import failures, unscored
 
@@ -304,25 +307,26 @@ def _report(session: Session, summary: Summary) -> dict[str, Any]:
         counts = Counter(session.edition.counts())
     else:
         counts = Counter(run.status for run in session.edition.runs() if only(run))
-    scoreless = [(run, why) for run, why in unscored(session.edition) if only is None or only(run)]
-    failed = counts["failed"] + counts["timeout"] + len(scoreless)
+    scoreless = [(run, reason) for run, reason in unscored(session.edition) if only is None or only(run)]
+    failed = counts["failed"] + counts["timeout"]
     missing = sum(counts[status] for status in ("planned", "running", "cancelled", "infra_error"))
-    interrupted = summary.stopped == "interrupted" and missing > 0
+    interrupted = summary.stopped is not None and summary.stopped.reason == "interrupted" and missing > 0
     return {
         "experiment": session.edition.paths.experiment,
         "edition": session.edition.paths.name,
         "directory": str(session.edition.paths.directory),
         "runs": sum(counts.values()),
-        "succeeded": counts["succeeded"] - len(scoreless),
+        "succeeded": counts["succeeded"],
         "failed": failed,
+        "metric": session.edition.facts()["spec"]["analysis"]["metric"],
         "unscored": len(scoreless),
         "missing": missing,
         "done_now": sum(summary.statuses.values()),
         "attempts_now": summary.attempts,
         "left_out": summary.left_out,
-        "stopped": summary.stopped or None,
+        "stopped": summary.stopped.text if summary.stopped else None,
         "complete": summary.complete,
-        "why_unscored": f"{scoreless[0][0].run_id}: {scoreless[0][1]}" if scoreless else None,
+        "why_unscored": f"{scoreless[0][0].run_id}: {scoreless[0][1].why}" if scoreless else None,
         "last_failure": {key: last[0][key] for key in ("run_id", "status", "error")} if last else None,
         "exit_code": 130 if interrupted else 1 if failed or missing or not counts else 0,
     }
@@ -346,8 +350,9 @@ def _show(report: dict[str, Any]) -> None:
     if last := report["last_failure"]:
         click.echo(f"last failure: {last['run_id']} {last['status']}: {flat(last['error'], 200)}")
     if report["unscored"]:
-        click.echo(f"{report['unscored']} of the failed ended well, but without a score ({report['why_unscored']})")
+        metric = f"the metric {report['metric']!r} ({report['why_unscored']})"
+        click.echo(f"{report['unscored']} of the {report['succeeded']} that succeeded have no number for {metric}")
     if report["failed"] or report["missing"]:
         click.echo(f"see why: bakeoff status {report['experiment']}")
-    if report["failed"] > report["unscored"] and not report["missing"]:
+    if report["failed"] and not report["missing"]:
         click.echo("try the failed ones again: the same command with --retry-failed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import stat
+import os
 import time
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +16,7 @@ from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.records.edition import Edition
 from bakeoff.records.lookup import find_run
 from bakeoff.records.series import read_block
+from bakeoff.trees import walk
 
 MOST_FILES = 20
 
@@ -49,7 +50,8 @@ def gather(edition: Edition, position: int) -> dict[str, Any]:
         }
         for name, (steps, values) in (read_block(block) if block is not None else {}).items()
     }
-    files = sorted(path for path in directory.rglob("*") if stat.S_ISREG(path.lstat().st_mode))
+    paths = (Path(folder, name) for folder, _, names in walk(directory) for name in names)
+    files = sorted(path for path in paths if os.path.isfile(path) and not os.path.islink(path))
     return {
         "experiment": edition.paths.experiment,
         "edition": edition.paths.name,

@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 from bakeoff.cli import display
-from bakeoff.cli.options import edition_argument, json_option, root_option
+from bakeoff.cli.options import edition_argument, find_edition, json_option, root_option
 from bakeoff.records.claims import arms_by_kind, list_claims, list_nodes
+from bakeoff.records.conditions import Conditions, find_differences, read_shares
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import find_edition
+from bakeoff.records.looks import record_means
 from bakeoff.records.run import Uncounted, by_arm, failures, list_runs, run_notes, uncounted, unscored
 
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
@@ -39,6 +40,7 @@ def command(name: str, each_run: bool, statuses: tuple[str, ...], root: Path, as
             display.print_json(listed) if as_json else _show_runs(listed)
         else:
             facts = gather(edition)
+            record_means(edition, "status")
             display.print_json(facts) if as_json else _show(facts)
 
 
@@ -56,10 +58,6 @@ def gather(edition: Edition) -> dict[str, Any]:
             "means": {name: {"mean": mean, "n": n} for name, (mean, n) in entry.means.items()},
         }
     scoreless = unscored(edition)
-    for run, _ in scoreless:  # verdicts count them as failed
-        for tally in (common, arms[run.arm]):
-            tally["succeeded"] -= 1
-            tally["failed"] += 1
     limits, used = spec["budget"], {}
     if limits["runs"] is not None:
         used["runs"] = {"used": common["succeeded"] + common["failed"], "limit": limits["runs"]}
@@ -69,11 +67,14 @@ def gather(edition: Edition) -> dict[str, Any]:
         used[limits["cost_metric"]] = {"used": edition.spent(limits["cost_metric"]), "limit": limits["cost"]}
     if limits.get("tokens") is not None:  # an older edition has no such key
         used["tokens"] = {"used": edition.spent("tokens"), "limit": limits["tokens"]}
+    # Kinds of nodes have an entry of their own.
+    conditions = Conditions([each for each in find_differences(read_shares(edition)) if each.what != "nodes"])
     return {
         **common,
         "description": spec["description"],
         "workload": facts["workload"],
         "sessions": len(edition.sessions()),
+        "order_seed": edition.order_seed(),
         "time_s": edition.time_spent(),
         "counts": edition.counts(),
         "metric": metric,
@@ -83,12 +84,13 @@ def gather(edition: Edition) -> dict[str, Any]:
         "source": next(
             (s["provenance"]["experiment"] for s in edition.sessions() if s["provenance"].get("experiment")), None
         ),
-        "unscored": [{"run_id": run.run_id, "why": why} for run, why in scoreless],
+        "unscored": [{"run_id": run.run_id, **reason._asdict()} for run, reason in scoreless],
         "notes": run_notes((run.run_id, run.status, run.error) for run in edition.runs(["succeeded"])),
         "budget": used,
         "retries": _retries(edition),
         "nodes": _nodes(edition),
         "kinds_of_nodes": arms_by_kind(edition),
+        "conditions": {**conditions.facts(), "sentence": conditions.sentence} if conditions.differences else {},
         "database": edition.database.label,
     }
 
@@ -157,7 +159,7 @@ def _show(facts: dict[str, Any]) -> None:
         more = " ..." if len(facts["running"]) > MOST_RUNNING else ""
         click.echo(f"running: {', '.join(facts['running'][:MOST_RUNNING])}{more}")
     click.echo()
-    _show_arms(facts["arms"], facts["metric"])
+    _show_arms(facts["arms"], facts["metric"], unscored=len(facts["unscored"]))
     retried = {arm: Uncounted(**entry) for arm, entry in facts["retries"]["arms"].items() if entry["affected"]}
     if retried:
         from bakeoff.verdicts.retries import retry_table
@@ -170,26 +172,32 @@ def _show(facts: dict[str, Any]) -> None:
         for warning in facts["retries"]["warnings"]:
             click.echo(f"warning: {warning}")
     _show_nodes(facts["nodes"], facts["kinds_of_nodes"])
+    if facts["conditions"]:
+        click.echo(f"warning: {facts['conditions']['sentence']}")
     for note in facts["notes"][:MOST_FAILURES]:
         click.echo(f"note: {display.one_line(note, 200)}")
     if len(facts["notes"]) > MOST_FAILURES:
         click.echo(f"... and {len(facts['notes']) - MOST_FAILURES} more notes; --json has all of them")
-    if facts["failures"] or facts["unscored"]:
+    if facts["failures"]:
         click.echo()
         click.secho("Last failures", bold=True)
     for run in facts["failures"]:
         click.echo(f"  {run['run_id']}  {run['status']}: {display.flat(run['error'], 200) or 'no error was recorded'}")
         if run["log"]:
             click.echo(f"    {run['log']}")
-    for run in facts["unscored"][: MOST_FAILURES - len(facts["failures"])]:
-        click.echo(f"  {run['run_id']}  succeeded without a score: {display.flat(run['why'], 200)}")
-    if facts["state"] == "complete" and facts["failed"] > len(facts["unscored"]):
+    if facts["state"] == "complete" and facts["failed"]:
         click.echo(f"  try the failed ones again: bakeoff run {facts['source'] or 'FILE'} --retry-failed")
+    if facts["unscored"]:
+        click.echo()
+        click.secho(f"Succeeded without a number for {facts['metric']!r}: {len(facts['unscored'])}", bold=True)
+    for run in facts["unscored"][:MOST_FAILURES]:
+        click.echo(f"  {run['run_id']}  {display.flat(run['why'], 200)}")
     click.echo()
-    display.print_facts({"directory": str(facts["directory"]), "database": facts["database"]})
+    drawn = {} if facts["order_seed"] is None else {"order seed": str(facts["order_seed"])}
+    display.print_facts({"directory": str(facts["directory"]), "database": facts["database"], **drawn})
 
 
-def _show_arms(arms: dict[str, Any], metric: str | None) -> None:
+def _show_arms(arms: dict[str, Any], metric: str | None, unscored: int) -> None:
     """One line for each arm: its run counts and the mean of each metric."""
     metrics = list(dict.fromkeys(name for entry in arms.values() for name in entry["means"]))
     headers = ["arm", *display.TALLY, *(f"mean {name}" for name in metrics)]
@@ -210,7 +218,7 @@ def _show_arms(arms: dict[str, Any], metric: str | None) -> None:
     if metrics:
         click.echo(NOT_A_VERDICT)
     if metric and metric not in metrics:
-        if any(entry["succeeded"] for entry in arms.values()):  # runs without a score are counted as failed
+        if sum(entry["succeeded"] for entry in arms.values()) > unscored:
             click.echo(f"{metric!r}, the metric of the analysis, is a series; `bakeoff compare` summarizes it.")
         else:
             click.echo(f"No succeeded run reported a number called {metric!r}, the metric of the analysis.")

@@ -15,7 +15,7 @@ from bakeoff.verdicts.question import Summarize
 
 @click.command()
 @edition_options
-@question_options(Summarize, "goal")
+@question_options(Summarize, "direction", "goal")
 @root_option
 @json_option
 def command(name: str, root: Path, as_json: bool, **options: Any) -> None:

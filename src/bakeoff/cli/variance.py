@@ -11,6 +11,7 @@ import click
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.cli.questions import FILE, ask, column_options, columns, print_answer, question_options
 from bakeoff.results import sources
+from bakeoff.results.importers import ONLINE
 from bakeoff.results.table import Results
 from bakeoff.verdicts.question import Variance
 
@@ -18,7 +19,7 @@ from bakeoff.verdicts.question import Variance
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="SOURCE[:ARM] | RUN...")
 @click.option("--metric", metavar="NAME", help="What to look at (default: the experiment's metric; for single runs overview/reward).")  # fmt: skip
-@question_options(Variance, "precision", "window", "power", "alpha", "failure_score")
+@question_options(Variance, "precision", "window", "power", "alpha", "failure_score", "copies")
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Only this arm of the experiment; can be repeated.")
 @click.option("--output", "--plot", "output", type=FILE, metavar="FILE", help="Draw both curves into FILE: .png, .svg or .html.")  # fmt: skip
 @column_options
@@ -57,7 +58,7 @@ def _open(names: tuple[str, ...], root: Path, columns: dict[str, Any]) -> tuple[
     if len(places) > 1:
         return sources.open_one_arm(places, root), ""
     name, colon, arm = places[0].rpartition(":")
-    whole = not colon or Path(places[0]).exists() or places[0].startswith(sources.ONLINE)
+    whole = not colon or Path(places[0]).exists() or places[0].startswith(ONLINE)
     results = sources.open_results([places[0] if whole else name], root, columns)
     if not results.editions() and len(results.rows) == 1:
         results = sources.open_one_arm(places, root)

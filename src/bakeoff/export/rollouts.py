@@ -121,7 +121,7 @@ def _reward(run: RunRecord, index: TrajectoryIndex, analysis: Mapping[str, Any])
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _group(cell: CellRecord, seed: int, first: Step) -> str:
+def _group(cell: CellRecord, seed: int | None, first: Step) -> str:
     """The name of the group that a run belongs to: task, world and a digest over everything that must be equal."""
     policy = [cell.params, cell.flags, first.agent, first.policy_version]
     try:

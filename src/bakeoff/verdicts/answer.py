@@ -7,20 +7,27 @@ spreadsheets, and an exit code. `as_text`, `as_markdown`, `as_csv`, `as_json` an
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from bakeoff.errors import UsageError
+from bakeoff.records.conditions import Conditions, find_differences
+from bakeoff.results.copies import copied_seeds
 from bakeoff.results.table import Results
+from bakeoff.spec.directions import suggests_less, suggests_more
 from bakeoff.spec.experiment import Analysis
 from bakeoff.text import Stroke, csv_text, drawn_table, fitted_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
+from bakeoff.verdicts.repeats import refuse_curves
+from bakeoff.verdicts.shared_repeats import refuse_shared_repeats
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from bakeoff.verdicts.calibrate import CalibrateAnswer
     from bakeoff.verdicts.compare_answer import CompareAnswer
     from bakeoff.verdicts.gate import GateAnswer
+    from bakeoff.verdicts.litmus import LitmusAnswer
     from bakeoff.verdicts.power import PowerAnswer
     from bakeoff.verdicts.rank import RankAnswer
     from bakeoff.verdicts.variance import VarianceAnswer
@@ -87,6 +95,20 @@ class Notes:
 Block = Text | Table | Notes
 
 
+class Remark(Protocol):
+    """A fact about how an answer came about, which every output has: in JSON as facts, for people as a sentence."""
+
+    @property
+    def sentence(self) -> str: ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+REMARKS = ("conditions", "edition", "choice", "changed", "looks")
+"""In this order: that runs differ in code, packages or nodes, which of several editions this is, that a metric may have
+been chosen among others, that the analysis was changed after a look, and what earlier looks changed."""
+
+
 @dataclass(frozen=True)
 class Answer(ABC):
     """What a question was answered with."""
@@ -95,6 +117,8 @@ class Answer(ABC):
     """Where the runs come from."""
     settings: Mapping[str, Any]
     """What produced the answer; every output carries it."""
+    remarks: Mapping[str, Remark] = field(default_factory=dict, kw_only=True)
+    """By name of `REMARKS`."""
 
     @property
     @abstractmethod
@@ -122,18 +146,48 @@ class Answer(ABC):
         """What it says about each arm, by arm and metric; empty for an answer that only describes."""
         return {}
 
+    def asked(self) -> dict[str, dict[str, Any]]:
+        """How each primary metric was judged, as a look records it; empty for an answer that only describes."""
+        return {}
+
+    @property
+    def shows_means(self) -> bool:
+        """Whether it shows what arms achieved, so that whoever sees it has looked at results."""
+        return bool(self.verdicts())
+
+    @property
+    def said(self) -> list[str]:
+        """Return the sentences of the remarks."""
+        return [self.remarks[name].sentence for name in REMARKS if name in self.remarks]
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """Settings and remarks, as JSON shows them."""
+        remarks = {name: {**each.facts(), "sentence": each.sentence} for name, each in self.remarks.items()}
+        return {**self.settings, **remarks}
+
+    def remarked(self, **remarks: Remark | None) -> Self:
+        """Return the answer with further remarks; None adds none."""
+        return replace(self, remarks={**self.remarks, **{name: each for name, each in remarks.items() if each}})
+
     @property
     def anytime_valid(self) -> bool:
         """Whether its tests may be looked at any number of times."""
         return False
 
     def shown(self, verbose: bool = True) -> list[Block]:
-        """What people see: the blocks or the first screen, what earlier looks changed, and how a table was read."""
-        reading, looks = self.settings.get("columns"), self.settings.get("looks")
+        """What people see: the blocks or the first screen, what earlier looks changed, and how a table was read.
+
+        What runs differ in besides their arms stands right after the first block.
+        """
+        reading, conditions = self.settings.get("columns"), self.remarks.get("conditions")
+        blocks = self.blocks() if verbose else self.screen()
         return [
-            *(self.blocks() if verbose else self.screen()),
-            *([Text(looks["sentence"])] if looks else []),
-            *([Text(_reading_in_words(reading))] if reading else []),
+            *blocks[:1],
+            *([Text(conditions.sentence, colour="yellow")] if conditions else []),
+            *blocks[1:],
+            *(Text(sentence) for sentence in self.said[1 if conditions else 0 :]),
+            *([Text(_reading_in_words(reading, self.settings))] if reading else []),
         ]
 
     def records(self) -> Table:
@@ -142,10 +196,60 @@ class Answer(ABC):
         return tables[0] if tables else Table([], [])
 
 
-def observe_metric(results: Results, metric: str, question: Question, declared: Analysis | None = None) -> Observations:
-    """One metric of the results, judged as the question says."""
-    declared = declared or results.analysis.about(metric)
-    return observe(results, metric, question.analysis(declared, metric))
+def observe_metric(
+    results: Results, metric: str, question: Question, declared: Analysis | None = None, *, directed: bool = True
+) -> Observations:
+    """One metric of the results, judged as the question says.
+
+    Raises UsageError where nothing says which way is better, or where repeats are runs or rows of one curve, and
+    `directed` asks for it.
+    """
+    judged = question.analysis(declared or results.analysis.about(metric), metric)
+    if directed:
+        family = question.metrics or [name for name in (results.analysis.metric, *results.analysis.primary) if name]
+        check_direction(metric, judged, results.analysis, family, results.label)
+    observations = observe(results, metric, judged)
+    if directed:
+        refuse_curves(observations)
+        refuse_shared_repeats(observations)
+    return observations
+
+
+def check_direction(
+    metric: str,
+    judged: Analysis,
+    declared: Analysis,
+    family: Sequence[str] = (),
+    label: str = "",
+    *,
+    in_file: bool = False,
+) -> None:
+    """Raise UsageError where nothing says which way of a metric is better and its name suggests that less is.
+
+    So does one direction for several metrics (`family`) that contradicts a metric's name, and a metric of results that
+    declare another one to be minimised. `in_file`: only the experiment file can say it, because results do not exist yet.
+    """
+    where = f"{label}: " if label else ""
+    options = f"--direction {metric}=minimize or --direction {metric}=maximize, or "
+    table = f'directions = {{ {_key(metric)} = "minimize" }} (or "maximize") in [analysis] of the file'
+    if judged.direction is None:
+        other = declared.metric is not None and declared.direction == "minimize"
+        if suggests_less(metric) or (other and metric not in (declared.metric, *declared.primary)):
+            raise UsageError(
+                f"{where}is more {metric!r} better, or less? {'Set' if in_file else f'Say {options}set'} {table}"
+            )
+    elif len(family) > 1 and metric not in judged.directions:
+        wrong = suggests_less(metric) if judged.direction == "maximize" else suggests_more(metric)
+        if wrong:
+            raise UsageError(
+                f"{where}{judged.direction} is said for {len(family)} metrics, and {metric!r} may mean the opposite. "
+                f"{'Set' if in_file else f'Say {options}set'} {table}"
+            )
+
+
+def _key(name: str) -> str:
+    """A key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def is_sequential(edition: Edition) -> bool:
@@ -175,32 +279,65 @@ def answer(results: Results | None, question: Power) -> PowerAnswer: ...
 @overload
 def answer(results: Results, question: Gate, *, verb: str = "") -> GateAnswer: ...
 @overload
+def answer(results: Results, question: Litmus) -> LitmusAnswer: ...
+@overload
 def answer(results: Results, question: Question, *, verb: str = "") -> Answer: ...
 def answer(results: Results | None, question: Question, *, verb: str = "") -> Answer:
     """The answer to a question about results. Raises UsageError when the question cannot be asked of them.
 
-    `results` is None only for a `Power` question that numbers alone answer. A verdict on editions of ours is recorded
-    in them as a look by `verb`, by default the question's own.
+    `results` is None only for a `Power` question that numbers alone answer. Means and verdicts on editions of ours are
+    recorded in them as a look by `verb`, by default the question's own.
     """
     if type(question) not in _MODULES:
         raise TypeError(f"{type(question).__name__} is not a question that can be answered")
+    if results is not None and not isinstance(question, Summarize):
+        _refuse_copies(results, question)
     module = import_module(f"bakeoff.verdicts.{_MODULES[type(question)]}")
     answered: Answer = module.answer(results, question)
-    if results is not None and results.editions() and answered.verdicts():
+    if results is not None and results.editions() and answered.shows_means:
+        from bakeoff.results.editions import same_editions
         from bakeoff.verdicts.looks import counted
 
         answered = counted(answered, results, verb or type(question).__name__.lower())
+        if results.edition is not None and (same := same_editions(results.edition)) is not None:
+            answered = answered.remarked(edition=same)
+    if results is not None and (differences := find_differences(results.shares)):
+        answered = answered.remarked(conditions=Conditions(differences))
     if results is None or not results.reading:
         return answered
     return replace(answered, settings={**answered.settings, "columns": results.reading})
 
 
-def _reading_in_words(reading: Mapping[str, Any]) -> str:
-    """`columns: arm from model, seed from seed; metrics score; ignored note`."""
+def _refuse_copies(results: Results, question: Question) -> None:
+    """Raise UsageError for seeds that are copies of each other: a copy is not a second run."""
+    if "keep" in (question.copies, results.analysis.copies):
+        return
+    if copies := copied_seeds(results.rows):
+        named = "; ".join(" and ".join(map(str, seeds)) for seeds in copies[:3])
+        raise UsageError(
+            f"{results.label}: seeds {named} have equal values in every arm, task and metric, which chance does not explain: "
+            'copies are not replicates. Remove them, or say --copies keep (copies = "keep" in [analysis]) if they are '
+            "separate runs"
+        )
+
+
+def _reading_in_words(reading: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """`columns: arm from model, seed from seed; metrics score; ignored note; more score is better (assumed)`."""
     roles = [f"{role} from {name}" for role, name in reading.items() if isinstance(name, str)]
-    parts = [", ".join(roles), f"metrics {', '.join(reading['metrics'])}"]
-    if reading["ignored"]:
-        parts.append(f"ignored {', '.join(reading['ignored'])}")
+    if reading.get("step_assumed"):
+        column = shlex.quote(reading["step"])
+        roles.append(f"so rows are steps of one run (assumed; --rollout-from {column} if it numbers repeats)")
+    parts = [", ".join(roles)]
+    if reading["metrics"]:
+        parts.append(f"metrics {', '.join(reading['metrics'])}")
+    if reading.get("incidental"):
+        parts.append(f"not judged unless named {', '.join(reading['incidental'])}")
+    if reading.get("step") and (settings.get("summary") or {}).get("type") == "auc":
+        parts.append("one number for each run: the area under its curve (--summary)")
+    if ignored := [name or repr(name) for name in reading["ignored"] if name != settings.get("cluster")]:
+        parts.append(f"ignored {', '.join(ignored)}")
+    if assumed := settings.get("directions_assumed"):
+        parts.append(f"more {', '.join(assumed)} is better (assumed)")
     return f"columns: {'; '.join(parts)}"
 
 

@@ -17,21 +17,16 @@ from bakeoff.errors import UsageError
 from bakeoff.records import provenance
 from bakeoff.results.table import OPEN, Results, Row
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
-from bakeoff.stats.decision import Word
+from bakeoff.stats.decision import CAMPAIGN_WORDS, Reason, Word
 from bakeoff.stats.evidence import unbounded
 from bakeoff.stats.sequential import LEAST_PLANNED, SequentialRule
 from bakeoff.verdicts.answer import observe_metric
-from bakeoff.verdicts.compare import choose_arms
+from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.eprocess import Paths
+from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.sequential import (
-    SequentialComparison,
-    SequentialReport,
-    compare_pairs,
-    format_e,
-    sequential_rule,
-)
+from bakeoff.verdicts.sequential import SequentialReport, compare_pairs, format_e, path_of, sequential_rule
 
 _JUDGED = ("direction", "bounds", "failure_score", "summary", "alpha", "margin", "tasks")
 """What has to be declared alike: otherwise the editions ask different questions."""
@@ -111,7 +106,7 @@ def _check_seeds(parts: Sequence[Results]) -> None:
 
 def _difference(parts: Sequence[Results]) -> str | None:
     """What differs between the editions' code or plans, in a few words; None when nothing does."""
-    plans, sessions = [], []
+    plans, sessions, running = [], [], []
     for part in parts:
         assert part.edition is not None
         cells = part.edition.cells()
@@ -122,14 +117,16 @@ def _difference(parts: Sequence[Results]) -> str | None:
                 experiment.rollouts,
             )
         )
-        sessions += [session["provenance"] for session in part.edition.sessions()]
+        for session in part.edition.sessions():
+            sessions.append(session["provenance"])
+            running.append((session["started_at"], session["seen_at"]))
     for part, plan in zip(parts, plans, strict=True):
         if plan != plans[0]:
             return f"the plan of {part.label} is another one"
     for later in sessions[1:]:
-        if not sessions[0].get("git") or not later.get("git"):
+        if not provenance.code_is_known(sessions[0], later):
             return "the code is not under version control, so nobody knows whether it changed"
-        if (change := provenance.code_change(sessions[0], later)) is not None:
+        if (change := provenance.code_change(sessions[0], later, running)) is not None:
             return change
     return None
 
@@ -145,7 +142,7 @@ def _rule(results: Results, analysis: Analysis, comparisons: int) -> tuple[Seque
 
 def _over_all(
     observations: Observations, control: str, candidate: str, rule: SequentialRule, settings: Sequential
-) -> SequentialComparison:
+) -> Comparison:
     """One e-process over the units of both arms, in the order of the rows."""
     seeds = {
         arm: dict.fromkeys(row.seed for row in observations.rows if row.arm == arm and row.seed is not None)
@@ -158,39 +155,63 @@ def _over_all(
     )
 
 
-def _product(own: Sequence[SequentialComparison], rule: SequentialRule) -> SequentialComparison:
+def _product(own: Sequence[Comparison], rule: SequentialRule) -> Comparison:
     """The e-values of editions that differ, multiplied. Final ones: the product of maxima has no error rate."""
-    first = own[0]
-    last = np.array([[_last(each.paths.better), _last(each.paths.worse)] for each in own])
+    first, paths = own[0], [path_of(each) for each in own]
+    last = np.array([[_last(path.paths.better), _last(path.paths.worse)] for path in paths])
     better, worse = np.cumsum(last, axis=0).T
-    bar = math.log(first.threshold)
+    threshold = paths[0].threshold
+    bar = math.log(threshold)
     verdict: Word = "better" if better[-1] >= bar else "worse" if worse[-1] >= bar else "undecided"
+    reason: Reason = "" if verdict != "undecided" else "max_seeds"
     highest = max(float(better[-1]), float(worse[-1]))
     p = min(1.0, 2.0 * math.exp(-highest))
-    pairs = sum(each.pairs for each in own)
-    known = np.concatenate([each.differences for each in own])
+    p_adjusted = min(1.0, rule.comparisons * p)
+    seeds = tuple(seed for path in paths for seed in path.seeds)
+    known = np.concatenate([path.differences for path in paths])
+    effect = float(np.nanmean(known)) if np.isfinite(known).any() else None
+    interval = unbounded(1.0 - rule.alpha / rule.comparisons)
+    design = replace(
+        first.design,
+        control={place: cell for each in own for place, cell in each.design.control.items()},
+        candidate={place: cell for each in own for place, cell in each.design.candidate.items()},
+        tasks=tuple(dict.fromkeys(task for each in own for task in each.design.tasks)),
+        seeds=seeds,
+        missing=sum(each.missing for each in own),
+        failed=sum(each.failed for each in own),
+    )
     about = f"{first.candidate} against {first.control} on {first.metric}"
-    reached = f"over {len(own)} editions and {pairs} pairs: e = {format_e(highest)} of {first.threshold:g} needed"
+    reached = f"over {len(own)} editions and {len(seeds)} pairs: e = {format_e(highest)} of {threshold:g} needed"
     said = f"{verdict.capitalize()} in at least one edition: {about}, {reached}."
     return replace(
         first,
         verdict=verdict,
-        reason="" if verdict != "undecided" else "max_seeds",
-        pairs=pairs,
-        planned=pairs,
-        decided_at=pairs if verdict != "undecided" else None,
-        seeds=tuple(seed for each in own for seed in each.seeds),
-        differences=known,
-        effect=float(np.nanmean(known)) if np.isfinite(known).any() else None,
-        estimate=None,
-        interval=unbounded(1.0 - rule.alpha / rule.comparisons),
+        reason=reason,
+        campaign=CAMPAIGN_WORDS[verdict],
+        units=len(seeds),
+        effect=effect,
+        interval=interval,
+        decision_interval=interval,
         p=p,
-        p_adjusted=min(1.0, rule.comparisons * p),
-        paths=Paths(better, worse),
-        lost=sum(each.lost for each in own),
-        failed=sum(each.failed for each in own),
+        p_adjusted=p_adjusted,
+        missing=design.missing,
+        failed=design.failed,
         sentence=said if verdict != "undecided" else f"Undecided: {about}, {reached}.",
-    )
+        design=design,
+        decision=replace(
+            first.decision, verdict=verdict, reason=reason, effect=None if effect is None else design.sign * effect, p=p,
+            p_adjusted=p_adjusted, interval=interval, decision_interval=interval, n=len(seeds),
+        ),
+        evidence_path=replace(
+            paths[0],
+            planned=len(seeds),
+            decided_at=len(seeds) if verdict != "undecided" else None,
+            seeds=seeds,
+            differences=known,
+            estimate=None,
+            paths=Paths(better, worse),
+        ),
+    )  # fmt: skip
 
 
 def _last(path: np.ndarray) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bakeoff.errors import UsageError
+from bakeoff.records.looks import Look
 from bakeoff.stats.decision import (
     CAMPAIGN_WORDS,
     Decision,
@@ -21,15 +23,52 @@ from bakeoff.stats.numerics import difference
 from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.text import format_p
 from bakeoff.verdicts import looks
+from bakeoff.verdicts.caveats import Caution
 from bakeoff.verdicts.describe import Description, choice_of_test, describe, own_direction, sentence
-from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Design, build_design
+from bakeoff.verdicts.designs import Design, build_design
+from bakeoff.verdicts.family import changed_analysis, choose_arms, planned_family, settings_of
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare, Question
-from bakeoff.verdicts.testing import Line, adjusted, comparison_test, exact_p, other_methods, sides
+from bakeoff.verdicts.testing import Line, adjusted, comparison_test, exact_p, other_methods
+
+if TYPE_CHECKING:
+    from bakeoff.verdicts.sequential import EvidencePath
 
 LOOKS_CROSSED = 0.01
 SEED = 0
 """Everything random in a verdict starts from here, so that the same table gives the same verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """The verdict that the same runs would get if something else were declared. It has no exit code."""
+
+    option: Literal["tasks", "seeds"]
+    """The option that asks for it, with `value`."""
+    value: Literal["sample", "fixed"]
+    decision: Decision | None = None
+    """None where no verdict is possible."""
+    design: Design | None = None
+
+    @property
+    def decided(self) -> bool:
+        return self.decision is not None and self.decision.verdict != "undecided"
+
+    @property
+    def verdict_in_words(self) -> str:
+        """`undecided (too few), p = 0.12`."""
+        if self.decision is None:
+            return "no verdict is possible"
+        p, reason = self.decision.p_adjusted, self.decision.reason
+        why = f" ({reason.replace('_', ' ')})" if reason not in ("", "inconclusive") else ""
+        return f"{self.decision.verdict}{why}" + (f", p = {format_p(p)}" if p is not None else "")
+
+    @property
+    def line(self) -> str:
+        """For whom, and the verdict."""
+        if self.design is None:
+            return f"{'for tasks like these' if self.value == 'sample' else 'on these tasks only'}: {self.verdict_in_words}"
+        return f"{self.design.population}: {self.verdict_in_words}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +94,31 @@ class Comparison(Description):
     failed: int
     seen_ends: bool
     skew: SkewCheck | None
-    other: str
-    """The verdict for the other population, in one line."""
-    these_seeds: str
-    """With two crossed seeds: the verdict for these two only, in one line; it has no exit code."""
+    other: Alternative | None = None
+    """The verdict for the other population, where there are several tasks."""
+    these_seeds: Alternative | None = None
+    """With two crossed seeds: the verdict for these two only."""
     campaign: str
+    family: int = 1
+    """Comparisons that share alpha with this one, itself included, whichever were asked for."""
+    changes: int = 0
+    """How often the analysis of the metric was changed after results were shown; each divides the level by 4."""
     chosen: str = ""
     """Which test decided, and why it was this one."""
     p_exact: float | None = None
     """The p of the exact test with ties in full, where there is one (`testing.exact_p`)."""
     methods: tuple[Line, ...] = ()
     """Other methods that were asked for, in the metric's own direction; they do not decide."""
-    warnings: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
     design: Design = field(repr=False, compare=False)
     """The units behind it."""
+    evidence_path: EvidencePath | None = None
+    """How a sequential test came to the verdict; None for a test of fixed size."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The cautions in words."""
+        return tuple(caution.text for caution in self.cautions)
 
     @property
     def deciding_interval(self) -> Interval | None:
@@ -81,6 +131,17 @@ Verdict = Comparison
 """What users of the package call it."""
 
 
+class _Pair(NamedTuple):
+    """One comparison of a family. One that is not `shown` counts in the family all the same."""
+
+    observations: Observations
+    control: str
+    candidate: str
+    shown: bool = True
+    changes: int = 0
+    """How often the analysis of the metric was changed after results were shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Judged:
     """One comparison of a family with its decision; everything beside the verdict is still to be computed."""
@@ -91,94 +152,162 @@ class _Judged:
     design: Design
     test: Test | Decision
     decision: Decision
+    changes: int = 0
 
 
 def compare(
     metrics: Sequence[Observations],
     question: Question | None = None,
     *,
+    hidden: Sequence[Observations] = (),
+    absent: int = 0,
+    changes: int | None = None,
     covariate: Observations | None = None,
     verdict_only: bool = False,
 ) -> list[Comparison]:
-    """One family: every candidate on every metric given, which are the primary ones.
+    """One family: every planned candidate on every primary metric, of which those on `metrics` are returned.
 
-    `question` changes the analysis of the observations where it sets fields. `verdict_only` leaves out everything beside
-    the verdict (effect sizes, skew check, MDE, other population, methods), which is ten times faster.
+    `hidden` are primary metrics that were not asked for, `absent` counts those that no run has. `question` changes the
+    analysis of the observations where it sets fields; `changes` is how often that was done after results were shown
+    (default: as recorded). `verdict_only` leaves out everything beside the verdict (effect
+    sizes, skew check, MDE, other population, methods), which is ten times faster.
     """
     question = question if question is not None else Compare()
-    metrics = [replace(each, analysis=question.analysis(each.analysis, each.metric)) for each in metrics]
-    control, candidates = choose_arms(metrics[0], question)
-    pairs = [(observations, control, candidate) for observations in metrics for candidate in candidates]
-    family = _judge(pairs, question)
-    nothing = [""] * len(family)
-    others = nothing if verdict_only else _other_population(pairs, question)
-    two_seeds = any(_has_two_crossed_seeds(judged.design) for judged in family)
-    seeds = _asked_again(pairs, question, {"seeds": "fixed"}) if two_seeds and not verdict_only else nothing
-    return [
-        _comparison(judged, question, other, with_seeds, len(family), covariate, verdict_only)
-        for judged, other, with_seeds in zip(family, others, seeds, strict=True)
+    judged = [_judged_by(each, question) for each in [*metrics, *hidden]]
+    metrics = [observations for observations, _ in judged[: len(metrics)]]
+    _, asked = choose_arms(metrics[0], question)
+    order = {arm: place for place, arm in enumerate(asked)}
+    family = planned_family(metrics[0], question, len(judged) + absent)
+    # As they are asked for, whatever the order of rows; the others after them.
+    candidates = sorted(family.candidates, key=lambda arm: order.get(arm, len(order)))
+    pairs = [
+        _Pair(
+            observations, family.control, candidate, place < len(metrics) and candidate in order,
+            recorded if changes is None else changes,
+        )
+        for place, (observations, recorded) in enumerate(judged)
+        for candidate in candidates
+        if candidate in observations.by_arm
+    ]  # fmt: skip
+    untested = family.size - len(pairs)
+    chosen = _judge(pairs, question, untested) if any(pair.shown for pair in pairs) else []
+    compared = [_comparison(judged, question, family.size, covariate, verdict_only) for judged in chosen]
+    if compared and not verdict_only:
+        others = _other_population(pairs, question, untested)
+        compared = [replace(each, other=other) for each, other in zip(compared, others, strict=True)]
+        if any(each.design.has_two_crossed_seeds for each in compared):
+            seeds = _asked_again(pairs, question, untested, "seeds", "fixed")
+            compared = [replace(each, these_seeds=these) for each, these in zip(compared, seeds, strict=True)]
+    # Arms that the file does not name as candidates.
+    undeclared = [arm for arm in asked if arm not in family.candidates]
+    return compared + (compare_exploratory(metrics, question, undeclared, covariate=covariate) if undeclared else [])
+
+
+def compare_exploratory(
+    metrics: Sequence[Observations],
+    question: Question,
+    candidates: Sequence[str] = (),
+    *,
+    covariate: Observations | None = None,
+) -> list[Comparison]:
+    """Comparisons that were not declared: each on its own, p adjusted by Benjamini and Hochberg, and no verdict."""
+    metrics = [_judged_by(each, question)[0] for each in metrics]
+    control, asked = choose_arms(metrics[0], question)
+    judged = [
+        _judge([_Pair(observations, control, candidate)], question)[0]
+        for observations in metrics
+        for candidate in candidates or asked
     ]
+    adjusted_p = iter(benjamini_hochberg([each.decision.p for each in judged if each.decision.p is not None] or [1.0]))
+    compared = []
+    for each in judged:
+        decision = each.decision
+        if decision.p is not None:
+            decision = Decision(
+                "undecided", "exploratory", effect=decision.effect, p=decision.p, p_adjusted=next(adjusted_p),
+                interval=decision.interval, method=decision.method, assumes=decision.assumes, floor=decision.floor,
+                identical=decision.identical, n=decision.n,
+            )  # fmt: skip
+        compared.append(
+            _comparison(replace(each, decision=decision), question, len(judged), covariate, verdict_only=False)
+        )
+    return compared
 
 
-def choose_arms(observations: Observations, question: Question) -> tuple[str, list[str]]:
-    """The control (named, declared, or the first arm) and who is compared with it (named, or everybody else)."""
-    arms = observations.arms
-    if not arms:
-        raise UsageError(f"{observations.source or 'the table'}: there are no runs to compare")
-    control = question.control or observations.analysis.control or arms[0]
-    candidates = list(dict.fromkeys(question.arms)) or [arm for arm in arms if arm != control]
-    for name in (control, *candidates):
-        if name not in arms:
-            raise UsageError(f"no arm called {name!r}; there are {', '.join(arms)}")
-    if not candidates or control in candidates:
-        raise UsageError(f"there is nothing to compare {control!r} with; arms: {', '.join(arms)}")
-    return control, candidates
+def _judged_by(observations: Observations, question: Question) -> tuple[Observations, int]:
+    """The observations with the analysis that the question asks for, and the number of that change after a look.
+
+    Alpha cannot be raised after a look.
+    """
+    judged = replace(observations, analysis=question.analysis(observations.analysis, observations.metric))
+    change = changed_analysis(judged, question)
+    if not change.number or change.alpha == judged.analysis.alpha:
+        return judged, change.number
+    capped = judged.analysis.model_copy(update={"alpha": change.alpha})
+    return replace(judged, analysis=capped), change.number
 
 
-def _judge(pairs: Sequence[tuple[Observations, str, str]], question: Question) -> list[_Judged]:
-    """Decide a family of comparisons, each of (observations, control, candidate). Raises UsageError.
+def _judge(pairs: Sequence[_Pair], question: Question, untested: int = 0) -> list[_Judged]:
+    """Decide those comparisons of a family that are shown; `untested` are not here at all. Raises UsageError.
 
+    The level of each depends on the size of the family, on its rank in Holm and on its looks, and on nothing else.
     Before the planned end there are effects and no verdict: looking early is only valid in the sequential test.
     """
-    standings: list[looks.Standing] = []
-    tests: list[Test | Decision] = []
-    for observations, control, candidate in pairs:
-        analysis = observations.analysis
-        design = build_design(
-            observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect
-        )
-        standings.append(looks.standing(observations, control, candidate, design))
+    size = len(pairs) + untested
+    tested: list[tuple[_Pair, looks.Standing, Test | Decision]] = []
+    for pair in pairs:
         try:
-            test = comparison_test(
-                standings[-1].design,
-                alpha=standings[-1].alpha,
-                comparisons=len(pairs),
-                margin=analysis.margin,
-                relative=analysis.relative_margin,
-                strict=analysis.ties == "full",
-            )
-        except ValueError as error:
-            raise UsageError(f"{observations.metric}, {candidate} against {control}: {error}") from error
-        tests.append(test)
+            tested.append((pair, *_test(pair, question, size)))
+        except UsageError:
+            if pair.shown:
+                raise
+            # What was not asked for must not stop the others; it counts in the family as not significant.
+    alpha = min(pair.observations.analysis.alpha for pair in pairs)
     simultaneous = isinstance(question, Compare) and question.simultaneous
-    decisions = decide(tests, standings[0].alpha, simultaneous=simultaneous)
+    # An e-process spends alpha / m whatever the others show, so it has no rank.
+    ranked = [Decision("undecided", "looked") if standing.order else test for _, standing, test in tested]
+    shares = [standing.share for _, standing, _ in tested]
     family = []
-    for (observations, control, candidate), standing, test, decision in zip(
-        pairs, standings, tests, decisions, strict=True
-    ):
-        decision = looks.later(standing, decision, observations, len(pairs))
+    decisions = decide(ranked, alpha, simultaneous, shares, size - len(tested))
+    for (pair, standing, test), decision in zip(tested, decisions, strict=True):
+        if not pair.shown:
+            continue
+        observations = pair.observations
+        if standing.order:
+            (decision,) = decide([test], alpha)
+        decision = looks.later(standing, decision, observations, size)
         if not observations.final:
             decision = Decision("undecided", "not_final", effect=decision.effect, n=decision.n)
         test = decision if standing.order else test
-        family.append(_Judged(observations, control, candidate, standing.design, test, decision))
+        family.append(
+            _Judged(observations, pair.control, pair.candidate, standing.design, test, decision, pair.changes)
+        )
     return family
+
+
+def _test(pair: _Pair, question: Question, comparisons: int) -> tuple[looks.Standing, Test | Decision]:
+    """What earlier looks leave for one comparison, and its test."""
+    observations, control, candidate, _, changes = pair
+    analysis = observations.analysis
+    design = build_design(observations, control, candidate, unpaired=question.unpaired, intersect=question.intersect)
+    standing = looks.standing(observations, control, candidate, design, changes=changes)
+    try:
+        test = comparison_test(
+            standing.design,
+            alpha=standing.alpha,
+            comparisons=comparisons,
+            margin=analysis.margin,
+            relative=analysis.relative_margin,
+            strict=analysis.ties == "full",
+        )
+    except ValueError as error:
+        raise UsageError(f"{observations.metric}, {candidate} against {control}: {error}") from error
+    return standing, test
 
 
 def _comparison(
     judged: _Judged,
     question: Question,
-    other: str,
-    these_seeds: str,
     comparisons: int,
     covariate: Observations | None,
     verdict_only: bool,
@@ -213,13 +342,13 @@ def _comparison(
         failed=design.failed,
         seen_ends=design.seen_ends and design.missing > 0,
         skew=skew,
-        other=other,
-        these_seeds=these_seeds,
         campaign=CAMPAIGN_WORDS[decision.verdict],
+        family=comparisons,
+        changes=judged.changes,
         chosen=choice_of_test(design, decision, analysis.alpha, comparisons),
         p_exact=None if verdict_only or decision.p is None else exact_p(design, judged.test, comparisons),
         methods=tuple(lines),
-        warnings=tuple(_warnings(judged, skew)),
+        cautions=tuple(_cautions(judged, skew)),
         design=design,
     )
 
@@ -228,12 +357,12 @@ def _skew(observations: Observations, design: Design, decision: Decision, resamp
     """The studentized bootstrap at the deciding level, in the metric's own direction; it warns and does not decide."""
     deciding = decision.decision_interval
     known = design.without_missing()
-    if design.kind not in ONE_PAIR_A_UNIT or design.binary or not known.control:
+    if not design.one_pair_a_unit or design.group_columns or design.binary or not known.control:
         return None
     if deciding is None or not deciding.is_bounded:
         return None
-    a, b = sides(known)
-    check = skew_check(difference(b[0], a[0]), deciding, resamples, SEED)
+    (a,), (b,) = known.arrays()
+    check = skew_check(difference(b, a), deciding, resamples, SEED)
     if check is None or observations.larger_is_better:
         return check
     return replace(check, interval=check.interval.negated())
@@ -253,72 +382,68 @@ def _other_methods(judged: _Judged, question: Compare, covariate: Observations |
     return [replace(line, interval=own_direction(line.interval, judged.observations)) for line in lines]
 
 
-def _other_population(pairs: Sequence[tuple[Observations, str, str]], question: Question) -> list[str]:
-    """What each verdict would be for these tasks only, or for tasks like these: the same family asked again."""
-    first = pairs[0][0]
+def _other_population(pairs: Sequence[_Pair], question: Question, untested: int) -> Sequence[Alternative | None]:
+    """Return what each verdict would be for these tasks only, or for tasks like these: the same family asked again."""
+    first, shown = pairs[0].observations, sum(pair.shown for pair in pairs)
     if len(first.tasks) < 2:
-        return [""] * len(pairs)
-    other = "sample" if first.population == "fixed" else "fixed"
+        return [None] * shown
+    other: Literal["sample", "fixed"] = "sample" if first.population == "fixed" else "fixed"
     try:
-        return _asked_again(pairs, question, {"tasks": other})
+        return _asked_again(pairs, question, untested, "tasks", other)
     except UsageError:
-        who = "for tasks like these" if other == "sample" else "on these tasks only"
-        return [f"{who}: no verdict is possible"] * len(pairs)
+        return [Alternative("tasks", other)] * shown
 
 
 def _asked_again(
-    pairs: Sequence[tuple[Observations, str, str]], question: Question, changes: Mapping[str, str]
-) -> list[str]:
-    """The verdicts of the same family when something else is declared, one line each."""
-    again = [
-        (replace(observations, analysis=observations.analysis.model_copy(update=dict(changes))), control, candidate)
-        for observations, control, candidate in pairs
-    ]
-    family = _judge(again, question)
-    lines = []
-    for judged in family:
-        decision = judged.decision
-        p = f", p = {format_p(decision.p_adjusted)}" if decision.p_adjusted is not None else ""
-        reason = f" ({decision.reason.replace('_', ' ')})" if decision.reason not in ("", "inconclusive") else ""
-        lines.append(f"{judged.design.population}: {decision.verdict}{reason}{p}")
-    return lines
+    pairs: Sequence[_Pair],
+    question: Question,
+    untested: int,
+    option: Literal["tasks", "seeds"],
+    value: Literal["sample", "fixed"],
+) -> list[Alternative]:
+    """Return the verdicts that are shown when something else is declared; it counts as a change after a look."""
+    again = []
+    for pair in pairs:
+        observations = pair.observations
+        # This answer is a look by then.
+        asked = {observations.metric: settings_of(observations, question)}
+        analysis = observations.analysis.model_copy(update={option: value})
+        seen = (*observations.looks, Look(0.0, "compare", "means", 0, 0, "", {}, asked))
+        later = replace(observations, analysis=analysis, looks=seen if observations.declared else ())
+        number = changed_analysis(later, question).number
+        again.append(pair._replace(observations=replace(later, looks=observations.looks), changes=number))
+    return [Alternative(option, value, judged.decision, judged.design) for judged in _judge(again, question, untested)]
 
 
-def _has_two_crossed_seeds(design: Design) -> bool:
-    return design.kind == "crossed" and len(design.seeds) == 2
-
-
-def _warnings(judged: _Judged, skew: SkewCheck | None) -> list[str]:
+def _cautions(judged: _Judged, skew: SkewCheck | None) -> Iterator[Caution]:
+    """What limits this verdict, in the order in which it is shown."""
     observations, design, decision = judged.observations, judged.design, judged.decision
-    warnings = list(observations.notes)
+    analysis = observations.analysis
+    yield from (Caution(("note", note), note) for note in observations.notes)
     if design.unmatched is not None:
-        warnings.append(design.unmatched.sentence(judged.control, judged.candidate))
-    if _has_two_crossed_seeds(design):
-        warnings.append(
-            "2 crossed seeds leave 1 degree of freedom, so only very large effects can be told from luck with the seeds: "
-            "5 seeds or more would decide, and --seeds fixed asks about these 2 seeds only"
-        )
+        yield Caution(("unmatched", judged.candidate), design.unmatched.sentence(judged.control, judged.candidate))
     if decision.identical:
-        warnings.append("the arms are identical on every unit; was the same thing run twice?")
+        yield Caution(("identical",), "the arms are identical on every unit; was the same thing run twice?")
     if design.missing and design.seen_ends:
-        warnings.append(
+        yield Caution(
+            ("seen ends",),
             "no range is declared, so missing runs were put at the smallest and largest value seen: declare "
-            "analysis.bounds (or --bounds) if the metric can be more extreme"
+            "analysis.bounds (or --bounds) if the metric can be more extreme",
         )
+    yield from design.cautions(observations)
     if skew is not None and skew.sensitive:
-        warnings.append("sensitive to skew: the studentized bootstrap disagrees about 0")
+        yield Caution(("skew",), "sensitive to skew: the studentized bootstrap disagrees about 0")
     known = design.without_missing()
-    every_seed_on_every_task = len(known.control) == len(known.tasks) * len(known.seeds)
-    table = known.matched and every_seed_on_every_task and min(len(known.tasks), len(known.seeds)) >= 2
-    if observations.analysis.seeds == "nested" and table and None not in known.seeds:
-        a, b = sides(replace(known, kind="crossed", unit="task and seed"))
-        p = seeds_look_crossed(b[0] - a[0])
+    seeds = {seed for _, seed in known.control}
+    table = known.matched and min(len(known.tasks), len(seeds)) >= 2
+    if analysis.seeds == "nested" and table and None not in seeds:
+        p = seeds_look_crossed(known.difference_table())
         if p < LOOKS_CROSSED:
-            warnings.append(
+            yield Caution(
+                ("look crossed",),
                 f"seeds are declared nested but look crossed (a seed does well or badly on every task, p = {format_p(p)}); "
-                "if one seed is one trained policy or one world, say seeds = 'crossed'"
+                "if one seed is one trained policy or one world, say seeds = 'crossed'",
             )
-    return warnings
 
 
 def recommendations(comparisons: Sequence[Comparison]) -> dict[str, str]:
@@ -360,7 +485,7 @@ def explore(pairs: Sequence[tuple[Observations, str, str]], question: Question |
     lines = []
     for observations, control, candidate in pairs:
         try:
-            (judged,) = _judge([(observations, control, candidate)], question)
+            (judged,) = _judge([_Pair(observations, control, candidate)], question)
         except UsageError as error:
             lines.append(Exploratory(observations.metric, control, candidate, note=str(error)))
             continue

@@ -5,11 +5,13 @@ Runs that were added until it was decided are judged by their e-process instead 
 
 from __future__ import annotations
 
-import re
+import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
@@ -26,13 +28,30 @@ from bakeoff.verdicts.answer import (
     observe_metric,
     refuse_sequential,
 )
-from bakeoff.verdicts.compare import SEED, Comparison, Exploratory, compare, explore_metrics, recommendations
+from bakeoff.verdicts.compare import (
+    SEED,
+    Comparison,
+    Exploratory,
+    compare,
+    compare_exploratory,
+    explore_metrics,
+    recommendations,
+)
 from bakeoff.verdicts.describe import unit_values
+from bakeoff.verdicts.family import changed_analysis, late_changes, primary_metrics, settings_of
 from bakeoff.verdicts.looks import METHOD
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
-from bakeoff.verdicts.screen import Standings, next_step, ranked_table, ranked_tables, standings
+from bakeoff.verdicts.screen import (
+    Advice,
+    Standings,
+    advice_in_words,
+    advise,
+    ranked_table,
+    ranked_tables,
+    standings,
+)
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
@@ -54,16 +73,36 @@ EXPECTED = {
 _AS_IS = (
     "metric", "control", "candidate", "verdict", "reason", "sentence", "population", "units", "control_mean",
     "candidate_mean", "effect", "lift", "p", "p_adjusted", "p_exact", "cohens_d", "cohens_dz", "hedges_g", "improvement",
-    "correlation", "variance_reduction", "mde", "units_for_margin", "missing", "failed", "seen_ends", "other", "these_seeds",
-    "campaign",
+    "correlation", "variance_reduction", "mde", "units_for_margin", "missing", "failed", "seen_ends",
+    "campaign", "family", "changes",
     "chosen",
 )  # fmt: skip
 """Fields of a comparison that JSON has as they are."""
 
 
+@dataclass(frozen=True, slots=True)
+class MetricChoice:
+    """The remark that metrics were not declared before results, and that there are others."""
+
+    metrics: tuple[str, ...]
+    known: int
+    """All metrics that could have been chosen."""
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"{', '.join(self.metrics)}: {len(self.metrics)} of {self.known} metrics, and nothing says that the choice was "
+            f"made before results were seen; after a look at all of them, p is at most {self.known} times as large."
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"metrics": self.known}
+
+
 @dataclass(frozen=True)
 class CompareAnswer(Answer):
-    """Everything that `compare` says. `sequential` speaks where it is set, and `comparisons` is empty then."""
+    """Everything that `compare` says. `sequential` is set where a sequential test decided about the comparisons."""
 
     comparisons: Sequence[Comparison]
     observations: Sequence[Observations]
@@ -74,14 +113,17 @@ class CompareAnswer(Answer):
     """By arm, the tries that do not count."""
     registration: Registration | None = None
     """Whether this is the analysis that was registered before the first result, when one was."""
+    file: str | None = None
+    """The experiment file that adds runs to these results, as `bakeoff run` takes it; None where nothing can."""
+    judged: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """How each primary metric was judged, those that were not asked for among them."""
 
     title = "Comparison"
 
     @property
     def exit_code(self) -> int:
         """0 decided (as expected), 1 decided otherwise than expected, 3 undecided."""
-        comparisons = self.comparisons if self.sequential is None else self.sequential.comparisons
-        verdicts = [comparison.verdict for comparison in comparisons]
+        verdicts = [comparison.verdict for comparison in self.comparisons]
         if self.question.expect is not None:
             allowed = (*EXPECTED[self.question.expect], "undecided")
             if any(verdict not in allowed for verdict in verdicts):
@@ -90,8 +132,10 @@ class CompareAnswer(Answer):
         return 0 if decided else NOT_ENOUGH_EVIDENCE
 
     def verdicts(self) -> dict[str, str]:
-        comparisons = self.comparisons if self.sequential is None else self.sequential.comparisons
-        return {f"{each.candidate} on {each.metric}": each.verdict for each in comparisons}
+        return {f"{each.candidate} on {each.metric}": each.verdict for each in self.comparisons}
+
+    def asked(self) -> dict[str, dict[str, Any]]:
+        return dict(self.judged)
 
     @property
     def anytime_valid(self) -> bool:
@@ -104,8 +148,10 @@ class CompareAnswer(Answer):
         registered = None if registration is None else {**asdict(registration), "kept": registration.kept}
         facts: dict[str, Any] = {
             "source": self.source,
-            "settings": self.settings,
+            "settings": self.all_settings,
             "retries": retry_facts(self.uncounted),
+            "self_reported": {each.metric: list(each.caveats.self_reported) for each in self.observations},
+            "estimated": {each.metric: dict(each.caveats.estimated) for each in self.observations},
         }
         if self.sequential is not None:
             return {**facts, "sequential": self.sequential.facts(), "registration": registered}
@@ -151,15 +197,19 @@ class CompareAnswer(Answer):
     @property
     def standings(self) -> list[Standings]:
         """The arms of each metric, best first."""
-        units = self.observations[0].analysis.units
+        return standings(self.comparisons, self.observations, self.observations[0].analysis.units)
+
+    @property
+    def advice(self) -> Advice | None:
+        """What would decide what is open."""
         if self.sequential is not None:
-            return standings(self.sequential.comparisons, self.observations, units)
-        return standings(self.comparisons, self.observations, units)
+            return None
+        return advise(self.comparisons, all(each.final for each in self.observations))
 
     @property
     def next_step(self) -> str:
-        """What would decide what is open; empty if there is nothing to say."""
-        return "" if self.sequential is not None else next_step(self.comparisons, self.observations)
+        """The advice in words; empty if there is none."""
+        return "" if self.advice is None else advice_in_words(self.advice, self.file)
 
     def screen(self) -> list[Block]:
         """The ranked arms, the sentence of a single comparison, the next step, warnings, and what was asked for."""
@@ -168,13 +218,16 @@ class CompareAnswer(Answer):
             blocks += [Text(sentence) for sentence in self.sequential.sentences[:MOST_SENTENCES]]
         elif len(self.comparisons) == 1:
             [each] = self.comparisons
-            blocks += [Text(line) for line in (each.sentence, each.these_seeds) if line]
+            blocks.append(Text(each.sentence))
+            if each.these_seeds is not None:
+                blocks.append(Text(each.these_seeds.line))
+        blocks += [Text(f"Note: {line}.", colour="yellow") for line in self.caveats]
         blocks += [Text(line) for line in self._not_scored()]
         if self.next_step:
             blocks.append(Text(f"Next: {self.next_step}."))
         if (table := retry_table(self.uncounted)) is not None:
             blocks.append(table)
-        warnings = self.warnings
+        warnings = self.warnings[len(self.caveats) :]
         blocks += [Text(f"Warning: {warning}", colour="yellow") for warning in warnings[:MOST_WARNINGS]]
         if (left := len(warnings) - MOST_WARNINGS) > 0:
             blocks.append(Text(f"Warning: {left} more with --verbose."))
@@ -197,8 +250,8 @@ class CompareAnswer(Answer):
 
     def blocks(self) -> list[Block]:
         blocks: list[Block] = [ranked_table(each) for each in self.standings]
-        compared = [each.sentence for each in self.comparisons]
-        blocks += [Text(sentence) for sentence in (self.sequential.sentences if self.sequential else compared)]
+        sentences = self.sequential.sentences if self.sequential else [each.sentence for each in self.comparisons]
+        blocks += [Text(sentence) for sentence in sentences]
         if self.next_step:
             blocks.append(Text(f"Next: {self.next_step}."))
         blocks += [*self.details(), *self._beside_the_verdict()]
@@ -219,21 +272,25 @@ class CompareAnswer(Answer):
         return [comparison_table(self.comparisons[start : start + ABREAST]) for start in starts]
 
     @property
+    def caveats(self) -> list[str]:
+        """Who wrote the values, and how much of them is estimated, by metric."""
+        return [line for each in self.observations for line in each.caveats.sentences(each.metric)]
+
+    @property
     def warnings(self) -> list[str]:
-        """The first of those that differ only in their numbers, with the arms that they are about unless it is all."""
-        texts: dict[str, str] = {}
-        arms: dict[str, list[str]] = {}
+        """What limits the values first, then the first of those that differ only in their numbers, with the arms that they are about unless it is all."""
+        texts: dict[tuple[str, ...], str] = {}
+        arms: dict[tuple[str, ...], list[str]] = {}
         for comparison in self.comparisons:
-            for warning in comparison.warnings:
-                kind = re.sub(r"\d", "0", warning)
-                texts.setdefault(kind, warning)
-                arms.setdefault(kind, []).append(comparison.candidate)
+            for caution in comparison.cautions:
+                texts.setdefault(caution.kind, caution.text)
+                arms.setdefault(caution.kind, []).append(comparison.candidate)
         for kind, names in arms.items():
             if len(names) < len(self.comparisons):
                 shown = list(dict.fromkeys(names))
                 more = f" and {len(shown) - MOST_NAMED} more" if len(shown) > MOST_NAMED else ""
                 texts[kind] = f"{', '.join(shown[:MOST_NAMED])}{more}: {texts[kind]}"
-        return [*retry_warnings(self.uncounted), *texts.values()]
+        return [*self.caveats, *retry_warnings(self.uncounted), *texts.values()]
 
     def _asked_for(self) -> list[Block]:
         """What further options ask for: other methods, and every other metric."""
@@ -262,18 +319,18 @@ class CompareAnswer(Answer):
         """Which test, the other population, what the campaign tool would say, and warnings."""
         several = len(self.comparisons) > 1
         others = [
-            f"{each.candidate} on {each.metric}, {line}" if several else line
+            f"{each.candidate} on {each.metric}, {other.line}" if several else other.line
             for each in self.comparisons
-            for line in (each.other, each.these_seeds)
-            if line
+            for other in (each.other, each.these_seeds)
+            if other is not None
         ]
-        words = recommendations(self.comparisons)
+        words = recommendations(self.comparisons) if self.sequential is None else {}
         # The campaign's three words have none for this: "insufficient" would contradict the verdict.
         equivalent = {each.candidate for each in self.comparisons if each.verdict == "equivalent"}
         equivalent -= {each.candidate for each in self.comparisons if each.verdict == "undecided"}
         said = {arm: word for arm, word in words.items() if arm not in equivalent}
         notes = [
-            Notes("Test", list(dict.fromkeys(each.chosen for each in self.comparisons))),
+            Notes("Test", list(dict.fromkeys(each.chosen for each in self.comparisons if each.chosen))),
             Notes("Other population", others),
             Notes("Recommendation", [f"{arm}: {word}" if len(words) > 1 else word for arm, word in said.items()]),
             Notes("Warnings", self.warnings),
@@ -287,17 +344,20 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     Runs that were added until it was decided are judged by the e-process: no test of fixed size is valid there.
     """
     metrics = question.metrics or results.primary()
+    primary = primary_metrics(results, metrics)
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
     if question.editions == "all":
         from bakeoff.verdicts.combined import combine
 
         if question.unpaired or question.intersect:
             raise UsageError("editions are combined pair by pair; leave --unpaired and --intersect out")
+        _refuse_undeclared(metrics, primary, results)
         report, observations = combine(results, question, metrics)
         settings = compare_settings(observations, question, len(report.comparisons))
         return CompareAnswer(
-            results.label, settings, [], observations, question, sequential=report, uncounted=results.uncounted
-        )
+            results.label, settings, report.comparisons, observations, question, sequential=report,
+            uncounted=results.uncounted,
+        )  # fmt: skip
     observations = [observe_metric(results, name, question) for name in metrics]
     registration = None
     edition = results.edition
@@ -313,38 +373,86 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
                 f"{results.label} was run until it was decided, and the rule that decided was fixed when it began; "
                 "leave out the flags that change alpha, margin, summary, bounds, direction or pairing"
             )
+        _refuse_undeclared(metrics, primary, results)
         report = sequential.report(results, metrics, question)
         settings = compare_settings(observations, question, len(report.comparisons))
+        judged = {each.metric: settings_of(each, question) for each in observations}
         return CompareAnswer(
-            results.label, settings, [], observations, question, sequential=report, uncounted=results.uncounted,
-            registration=registration,
+            results.label, settings, report.comparisons, observations, question, sequential=report,
+            uncounted=results.uncounted, registration=registration, judged=judged,
         )  # fmt: skip
     refuse_sequential(results, "a comparison across editions")
     covariate = None
     if question.covariate is not None:
         plain = {"bounds": None, "failure_score": None, "margin": None, "relative_margin": None}
-        covariate = observe_metric(results, question.covariate, Compare(), results.analysis.model_copy(update=plain))
+        covariate = observe_metric(
+            results, question.covariate, Compare(), results.analysis.model_copy(update=plain), directed=False
+        )
     exploratory: list[Exploratory] = []
     if question.explore:
-        others = [name for name in results.metrics if name not in (*metrics, question.covariate)][:MOST_EXPLORED]
+        left_out = {*metrics, question.covariate, *results.incidental}
+        others = [name for name in results.metrics if name not in left_out][:MOST_EXPLORED]
         # A summary is of series; numbers of a run are taken as they are.
         as_is = question.model_copy(update={"summary": None})
         declared = results.analysis.model_copy(update={"summary": None})
         exploratory = explore_metrics(
             [
-                observe_metric(results, name, question)
+                observe_metric(results, name, question, directed=False)
                 if name in results.logged
-                else observe_metric(results, name, as_is, declared.about(name))
+                else observe_metric(results, name, as_is, declared.about(name), directed=False)
                 for name in others
             ],
             question,
         )
-    comparisons = compare(observations, question, covariate=covariate)
-    settings = compare_settings(observations, question, len(comparisons))
+    shown = [each for each in observations if each.metric in primary]
+    hidden, absent = _not_asked(results, question, [name for name in primary if name not in metrics])
+    comparisons: list[Comparison] = []
+    if shown:
+        comparisons = compare(shown, question, hidden=hidden, absent=absent, covariate=covariate)
+    if undeclared := [each for each in observations if each.metric not in primary]:
+        comparisons += compare_exploratory(undeclared, question, covariate=covariate)
+    settings = compare_settings(observations, question, max(each.family for each in comparisons))
+    others = [name for name in results.metrics if name not in metrics and name not in results.incidental]
+    chosen = bool(others) and (not results.editions() or results.analysis.metric is None)
     return CompareAnswer(
         results.label, settings, comparisons, observations, question, exploratory, uncounted=results.uncounted,
-        registration=registration,
+        registration=registration, file=_experiment_file(results),
+        judged={each.metric: settings_of(each, question) for each in [*shown, *hidden]},
+    ).remarked(
+        changed=late_changes([changed_analysis(each, question) for each in shown]),
+        choice=MetricChoice(tuple(metrics), len(metrics) + len(others)) if chosen else None,
     )  # fmt: skip
+
+
+def _experiment_file(results: Results) -> str | None:
+    """Return the file whose runs these are, from here; None for tables, imported runs, and a file that is gone."""
+    if results.edition is None:
+        return None
+    files = [session["provenance"].get("experiment") for session in results.edition.sessions()]
+    if not files or files[-1] is None or not Path(files[-1]).is_file():
+        return None
+    near = os.path.relpath(files[-1])
+    return shlex.quote(files[-1] if near.startswith(os.pardir) else near)
+
+
+def _not_asked(results: Results, question: Compare, names: Sequence[str]) -> tuple[list[Observations], int]:
+    """Primary metrics that share alpha with those that were asked for, and how many of them no run has."""
+    known = []
+    for name in names:
+        try:
+            known.append(observe_metric(results, name, question))
+        except UsageError:
+            continue
+    return known, len(names) - len(known)
+
+
+def _refuse_undeclared(metrics: Sequence[str], primary: Sequence[str], results: Results) -> None:
+    """An e-process has a verdict at every look, so a metric that may have been chosen by its values gets none."""
+    if undeclared := [name for name in metrics if name not in primary]:
+        raise UsageError(
+            f"{undeclared[0]}: was not declared before the first result of {results.label}, so this test does not judge "
+            f"it; leave --metric out, or start a new edition with it in analysis.primary"
+        )
 
 
 def compare_settings(observations: Sequence[Observations], question: Compare, comparisons: int) -> dict[str, Any]:
@@ -353,7 +461,8 @@ def compare_settings(observations: Sequence[Observations], question: Compare, co
     return {
         "metrics": [each.metric for each in observations],
         "summary": analysis.summary.model_dump(exclude_none=True) if analysis.summary else None,
-        "directions": {each.metric: each.analysis.direction for each in observations},
+        "directions": {each.metric: each.analysis.direction or "maximize" for each in observations},
+        "directions_assumed": [each.metric for each in observations if each.analysis.direction is None],
         "alpha": analysis.alpha,
         "margin": analysis.margin,
         "relative_margin": analysis.relative_margin,
@@ -361,6 +470,7 @@ def compare_settings(observations: Sequence[Observations], question: Compare, co
         "failure_score": analysis.failure_score,
         "tasks": first.population,
         "seeds": analysis.seeds,
+        "cluster": analysis.cluster,
         "ties": analysis.ties,
         "unpaired": question.unpaired,
         "intersect": question.intersect,
@@ -378,6 +488,8 @@ def comparison_facts(comparison: Comparison) -> dict[str, Any]:
     intervals = {name: getattr(comparison, name) for name in ("interval", "decision_interval", "equivalence_interval")}
     return {
         **{name: getattr(comparison, name) for name in _AS_IS},
+        "other": comparison.other.line if comparison.other else "",
+        "these_seeds": comparison.these_seeds.line if comparison.these_seeds else "",
         **{name: asdict(interval) if interval else None for name, interval in intervals.items()},
         "p_eq": decision.p_eq,
         "p_eq_adjusted": decision.p_eq_adjusted,
@@ -437,7 +549,7 @@ def settings_in_words(settings: Any) -> str:
     said = {
         key: value
         for key, value in settings.items()
-        if key not in ("metrics", "directions", "columns", "looks")
+        if key not in ("metrics", "directions", "directions_assumed", "columns")
         and value is not None
         and value is not False
         and value != "half"

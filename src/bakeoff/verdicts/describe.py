@@ -5,44 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats import effects
-from bakeoff.stats.decision import GUARDED_UNITS, Decision, flips_suffice
-from bakeoff.stats.evidence import Interval, Test, WorstCase
-from bakeoff.stats.numerics import average_ranks, difference
-from bakeoff.stats.power import Family, Units, decidable, minimum_detectable_effect, units_needed
-from bakeoff.stats.ttests import TStatistic
+from bakeoff.stats.decision import GUARDED_UNITS, Decision
+from bakeoff.stats.evidence import Interval, Test
+from bakeoff.stats.numerics import average_ranks
+from bakeoff.stats.power import Family, decidable, minimum_detectable_effect, units_needed
 from bakeoff.text import format_ends, format_interval, format_level, format_p, number, percent
-from bakeoff.verdicts.design import ONE_PAIR_A_UNIT, Cell, Design, Place
+from bakeoff.verdicts.designs import Cell, Design, Place
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.testing import sides
+from bakeoff.verdicts.testing import arm_mean
 
-_REASONS = {
+REASONS = {
     "too_few": "at least 3 independent units are needed",
+    "too_few_for_equivalence": "the differences lie within the margin only if they are not skewed, and fewer than 8 units "
+    "cannot tell; 8 units would decide",
+    "unconnected": "the table falls apart into 2 blocks that share neither tasks nor seeds, so there are only 2 independent "
+    "units; run some seeds of each block on tasks of the other",
     "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
     "missing": "the missing runs could change the verdict either way",
+    "cluster": "by task the arms differ, and by groups of tasks it is open: --cluster COLUMN takes the groups as units, "
+    "--cluster none says that tasks of one group are independent",
     "not_final": "not final: planned runs are still open",
+    "exploratory": "exploratory: it was not declared before results were shown, so there is no verdict; --fresh with it "
+    "in [analysis] gives one",
     "looked": "runs were added to units whose results had been seen; --fresh starts over, and analysis.final in the "
     "new file allows any number of looks",
-}
-_WHY_THIS_TEST = {
-    "sign-flip": "{n} paired units are enough for it{of}",
-    "paired t": "{n} paired units are too few for a sign-flip test{of}",
-    "permutation and Welch t": "unpaired arms; the larger p of the two counts",
-    "permutation": "unpaired arms without any spread",
-    "Welch t": "unpaired arms with too few splits to permute{of}",
-    "sign-flip (ties in full)": "{n} paired units, exact tests asked for",
-    "exact permutation": "unpaired arms, exact tests asked for",
-    **dict.fromkeys(("McNemar (mid-p)", "McNemar (exact)"), "outcomes of 0 and 1, one pair for each unit"),
-    **dict.fromkeys(("Fisher (mid-p)", "Fisher (exact)"), "outcomes of 0 and 1, unpaired"),
-    "stratified paired t": "these tasks only, seeds nested in tasks",
-    "stratified t": "these tasks only, arms unpaired inside each task",
-    "e-process over all looks": "results were seen before the plan grew",
-    "crossed t": "tasks and seeds are both samples, every seed on every task",
 }
 
 
@@ -77,10 +69,10 @@ def describe(
     known = design.without_missing()
     if not known.control or not known.candidate:
         return Description()
-    a, b = sides(known)
+    a, b = known.arrays()
     # Every task weighs the same in a mean, as it does in the test.
-    means = [design.sign * float(np.mean([part.mean() for part in side])) for side in (a, b)]
-    x, y = (design.sign * np.concatenate([part.ravel() for part in side]) for side in (a, b))
+    means = [design.sign * arm_mean(side) for side in (a, b)]
+    x, y = (design.sign * np.concatenate([part[~np.isnan(part)] for part in side]) for side in (a, b))
     pairing = effects.pairing(x, y) if design.paired and x.size >= 2 else effects.Pairing(None, None)
     two = min(x.size, y.size) >= 2
     values: dict[str, tuple[list[float], list[float]]] = {task: ([], []) for task in known.tasks}
@@ -109,47 +101,25 @@ def describe(
 
 
 def _detectable(known: Design, analysis: Analysis, test: Test | Decision | None, comparisons: int) -> Mapping[str, Any]:
-    """`mde` and `units_for_margin`, where there is a spread to plan with.
+    """Return `mde` and `units_for_margin`, where there is a spread to plan with.
 
-    It comes from the differences, from both arms, or from the test's own standard error where units are of two kinds.
     There is no `mde` where an effect of that size was seen and not detected: the figure is wrong for these data then.
     """
-    a, b = sides(known)
-    design: Literal["paired", "unpaired"] = "paired"
-    units: Units
-    if known.kind in ONE_PAIR_A_UNIT:
-        d = difference(b[0], a[0])
-        if d.size < 2:
-            return {}
-        spread, units = float(d.std(ddof=1)), d.size
-    elif known.kind == "rollouts":
-        x, y = a[0], b[0]
-        if min(x.size, y.size) < 2:
-            return {}
-        squares = x.var(ddof=1) * (x.size - 1) + y.var(ddof=1) * (y.size - 1)
-        spread, units = math.sqrt(squares / (x.size + y.size - 2)), (x.size, y.size)
-        design = "unpaired"
-    else:
-        evidence = test.evidence if isinstance(test, Test) else None
-        corners = evidence.corners if isinstance(evidence, WorstCase) else (evidence,)
-        statistics = [corner for corner in corners if isinstance(corner, TStatistic)]
-        if not statistics:
-            return {}
-        widest = max(statistics, key=lambda statistic: statistic.se)
-        spread, units = widest.se * math.sqrt(widest.df + 1.0), widest.df + 1.0
-    if spread <= 0.0:
+    spread = known.spread_to_detect(test)
+    if spread is None or spread.sd <= 0.0:
         return {}
     detectable: dict[str, Any] = {}
     family = Family(comparisons)
-    if decidable(units):
-        mde = minimum_detectable_effect(spread, units, analysis.alpha, design=design, family=family)
-        effect = float(np.mean([part.mean() for part in b]) - np.mean([part.mean() for part in a]))
+    if decidable(spread.units):
+        mde = minimum_detectable_effect(spread.sd, spread.units, analysis.alpha, design=spread.design, family=family)
+        a, b = known.arrays()
+        effect = arm_mean(b) - arm_mean(a)
         missed = isinstance(test, Test) and test.p > analysis.alpha / comparisons and abs(effect) >= mde
         detectable = {} if missed else {"mde": mde}
     if analysis.margin is not None:
         try:
             detectable["units_for_margin"] = units_needed(
-                analysis.margin, spread, analysis.alpha, design=design, family=family
+                analysis.margin, spread.sd, analysis.alpha, design=spread.design, family=family
             )
         except ValueError:  # more than can be run
             pass
@@ -202,13 +172,13 @@ def sentence(
         elif decision.reason == "too_few" and decision.n >= 3:
             why = "a task with a single run has no spread; run two seeds or more"
         elif decision.reason == "missing":
-            why = f"{design.missing} runs are missing, and {_REASONS['missing']}"
+            why = f"{design.missing} runs are missing, and {REASONS['missing']}"
         elif decision.reason == "not_final" and observations.analysis.final is not None and observations.final:
             why = (
                 f"not final: the verdict is given at {observations.analysis.final} units, and there are {design.units}"
             )
         else:
-            why = _REASONS[decision.reason]
+            why = REASONS[decision.reason]
         return f"Undecided: {about}: {why}."
     equivalent = decision.verdict == "equivalent"
     deciding = (decision.equivalence_interval if equivalent else None) or decision.decision_interval
@@ -223,9 +193,9 @@ def sentence(
             else f"{percent(analysis.relative_margin)} of the control"
         )
         differs = "; the small difference is real" if decision.differs else ""
-        few = decision.n < GUARDED_UNITS and observations.bounds is None and not design.binary
-        symmetric = " (assumes symmetric differences)" if few else ""
-        return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}{symmetric}."
+        few = decision.n < GUARDED_UNITS and not design.binary
+        skew = " (the interval is widened because fewer than 8 units cannot show skew)" if few else ""
+        return f"Equivalent: {about}: {measured}, within a margin of {size}{differs}{skew}."
     assumes = f" ({decision.assumes})" if decision.method == "paired t" else ""
     return f"{decision.verdict.capitalize()}: {about}: {measured}, p = {format_p(decision.p_adjusted)}{assumes}."
 
@@ -258,11 +228,7 @@ def choice_of_test(design: Design, decision: Decision, alpha: float, comparisons
     """Which test decided and why it was this one; the reason is the design, never the values."""
     if not decision.method:
         return "no test"
-    of = f" at alpha {number(alpha)}" + (f" over {comparisons} comparisons" if comparisons > 1 else "")
-    why = _WHY_THIS_TEST.get(decision.method, "").format(n=decision.n, of=of)
-    paired = design.kind in ONE_PAIR_A_UNIT
-    if decision.method == "sign-flip" and not (paired and flips_suffice(decision.n, alpha, comparisons)):
-        why = "there is no spread, so the units are only counted"
+    why = design.why_this_test(decision, alpha, comparisons)
     return f"{decision.method}: {why}; {decision.assumes}"
 
 

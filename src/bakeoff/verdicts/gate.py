@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -23,18 +23,26 @@ from bakeoff.stats.decision import GUARDED_UNITS, holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, number, percent, printable
 from bakeoff.verdicts import looks
-from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric, refuse_sequential
-from bakeoff.verdicts.compare import SEED, choose_arms
+from bakeoff.verdicts.answer import (
+    NOT_ENOUGH_EVIDENCE,
+    Answer,
+    Block,
+    Table,
+    Text,
+    observe_metric,
+    refuse_sequential,
+)
+from bakeoff.verdicts.caveats import Caveats
+from bakeoff.verdicts.compare import SEED
 from bakeoff.verdicts.describe import describe
-from bakeoff.verdicts.design import build_design
+from bakeoff.verdicts.designs import build_design
+from bakeoff.verdicts.family import changed_analysis, choose_arms, late_changes, planned_family, settings_of
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Gate, Question
 from bakeoff.verdicts.testing import comparison_test
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
-SYMMETRIC = "assumes symmetric differences"
-"""With too few units for the bootstrap that would find out (see `decision.paired_test`)."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -125,6 +133,8 @@ class Check:
     holds_above: float
     """What the lower end has to lie above: of B - A, or of B minus the share of A that is allowed."""
     population: str
+    level: float
+    """The one-sided level: alpha, lowered for earlier looks, and for arms that were planned and not asked for."""
     interval: Interval | None = None
     """Its lower end is the one-sided 1 - alpha one, its upper end the Holm-adjusted one."""
     p_holds: float | None = None
@@ -133,6 +143,8 @@ class Check:
     method: str = ""
     assumes: str = ""
     """The condition under which a rule at its limit passes with at most about alpha."""
+    widened: bool = False
+    """The interval is wider than its level asks for, because so few units cannot show skew (`decision.wider_for_skew`)."""
 
     def needed(self) -> str:
         """What the interval had to show, and what it showed."""
@@ -152,8 +164,11 @@ def check(
 ) -> list[Check]:
     """Every rule of the policy for every candidate, on metrics observed in the policy's order."""
     question = question if question is not None else Question()
-    level = asked = alpha or policy.alpha or observed[0].analysis.alpha
+    asked = alpha or policy.alpha or observed[0].analysis.alpha
     control, candidates = choose_arms(observed[0], question)
+    family = planned_family(observed[0], question)
+    # Every arm must hold, so none is corrected for the others; one that is picked out of several may be the luckiest.
+    picked = family.arms if family.arms > len(candidates) else 1
     rules: list[tuple[Observations, str, str, Amount]] = []
     for observations in observed:
         rule = policy.metrics[observations.metric]
@@ -168,12 +183,18 @@ def check(
         rules += [(observations, arm, text, amount) for text, amount in amounts for arm in candidates]
     checks: list[Check] = []
     tests: list[Test | None] = []
+    shares: list[float] = []
+    outcomes_of_0_and_1: list[bool] = []
     for observations, arm, text, allowed in rules:
         design = build_design(observations, control, arm, unpaired=question.unpaired, intersect=question.intersect)
         # Turned values of a metric to be minimised are negative, and a share of |A| is taken either way.
         share = -allowed.size if allowed.relative else None
-        standing = looks.standing(observations, control, arm, design, one_sided=True)
-        level, design = asked / standing.share, standing.design
+        rule = policy.metrics[observations.metric]
+        change = changed_analysis(observations, question, "gate", **_amounts(rule))
+        standing = looks.standing(observations, control, arm, design, one_sided=True, changes=change.number)
+        shares.append(standing.share)
+        outcomes_of_0_and_1.append(design.binary and share is None)
+        level, design = asked / (standing.share * picked), standing.design
         strict = observations.analysis.ties == "full"
         test = comparison_test(design, alpha=level, comparisons=len(rules), share=share, guarded=True, strict=strict)
         reason = "" if isinstance(test, Test) else test.reason.replace("_", " ")
@@ -181,23 +202,24 @@ def check(
         above = 0.0 if allowed.relative else 0.0 - allowed.size
         effect = describe(design).effect
         checks.append(
-            Check(observations.metric, control, arm, text, "undecided", reason, effect, above, design.population)
+            Check(observations.metric, control, arm, text, "undecided", reason, effect, above, design.population, level)
         )
         tests.append(test if isinstance(test, Test) and observations.final and not standing.reason else None)
     # p of "not worse than the rule allows"; what could not be tested counts in the family.
     p_broken = [
-        1.0 if test is None else monotone_tails(test.evidence, check.holds_above).less
-        for test, check in zip(tests, checks, strict=True)
+        1.0 if test is None else min(1.0, share * monotone_tails(test.evidence, check.holds_above).less)
+        for test, check, share in zip(tests, checks, shares, strict=True)
     ]
-    broken = holm(p_broken, level)
+    unasked = (family.arms - len(candidates)) * len(rules) // len(candidates) if picked > 1 else 0
+    broken = holm([*p_broken, *[1.0] * unasked], asked)
     for place, valid in enumerate(tests):
         if valid is None:
             continue
-        above = checks[place].holds_above
+        above, level = checks[place].holds_above, checks[place].level
         p_holds = monotone_tails(valid.evidence, above).greater
         outcome: Outcome = "pass" if p_holds <= level else "fail" if broken.rejected[place] else "undecided"
         low = valid.interval(1.0 - 2.0 * level, at=(above,))
-        high = valid.interval(1.0 - 2.0 * broken.levels[place], at=(above,))
+        high = valid.interval(1.0 - 2.0 * broken.levels[place] / shares[place], at=(above,))
         checks[place] = replace(
             checks[place],
             outcome=outcome,
@@ -206,9 +228,16 @@ def check(
             p_holds=p_holds,
             p_broken=broken.adjusted[place],
             method=valid.evidence.method,
-            assumes=SYMMETRIC if valid.evidence.n < GUARDED_UNITS else valid.evidence.assumes,
+            assumes=valid.evidence.assumes,
+            widened=valid.evidence.n < GUARDED_UNITS and not outcomes_of_0_and_1[place],
         )
     return checks
+
+
+def _amounts(rule: MetricRule) -> dict[str, str | None]:
+    """What a rule asks for, as a look records it."""
+    amounts = {"max_regression": rule.max_regression, "must_improve": rule.must_improve}
+    return {name: None if amount is None else str(amount) for name, amount in amounts.items()}
 
 
 def overall(checks: Sequence[Check]) -> Outcome:
@@ -227,11 +256,35 @@ _WHOLE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ArmChoice:
+    """The remark that not every planned comparison of arms was asked for."""
+
+    planned: int
+    asked: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"{self.asked} of {self.planned} planned comparisons of arms {'was' if self.asked == 1 else 'were'} asked for, so "
+            f"each rule is tested at alpha / {self.planned}; analysis.candidates in the experiment file declares fewer before "
+            "the first result."
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"planned": self.planned, "asked": self.asked}
+
+
 @dataclass(frozen=True)
 class GateAnswer(Answer):
     """Whether every rule of a policy holds."""
 
     checks: Sequence[Check]
+    settings_by_metric: Mapping[str, dict[str, Any]]
+    """How each metric was judged."""
+    caveats: Mapping[str, Caveats] = field(default_factory=dict)
+    """By metric, who wrote its values, and how much of them is estimated."""
 
     @property
     def title(self) -> str:
@@ -244,6 +297,9 @@ class GateAnswer(Answer):
     def verdicts(self) -> dict[str, str]:
         return {f"{check.candidate} on {check.metric}, {check.rule}": check.outcome for check in self.checks}
 
+    def asked(self) -> dict[str, dict[str, Any]]:
+        return dict(self.settings_by_metric)
+
     def facts(self) -> dict[str, Any]:
         checks = []
         for check in self.checks:
@@ -251,7 +307,9 @@ class GateAnswer(Answer):
             ends = facts.pop("interval") or {"low": None, "high": None}
             checks.append({**facts, "lower": ends["low"], "upper": ends["high"]})
         return {
-            "outcome": overall(self.checks), "only_the_whole_counts": len(self.checks) > 1, "source": self.source, "settings": self.settings, "checks": checks,
+            "outcome": overall(self.checks), "only_the_whole_counts": len(self.checks) > 1, "source": self.source, "settings": self.all_settings, "checks": checks,
+            "self_reported": {metric: list(each.self_reported) for metric, each in self.caveats.items()},
+            "estimated": {metric: dict(each.estimated) for metric, each in self.caveats.items()},
         }  # fmt: skip
 
     def blocks(self) -> list[Block]:
@@ -262,15 +320,22 @@ class GateAnswer(Answer):
             for check in self.checks
         ]  # fmt: skip
         about = "; ".join(dict.fromkeys(f"{check.metric}: {check.population}" for check in self.checks))
-        settings = ", ".join(
-            f"{key} {value}" for key, value in self.settings.items() if key not in ("columns", "looks")
-        )
-        few = [check for check in self.checks if check.assumes == SYMMETRIC]
+        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items() if key != "columns")
+        few = [check for check in self.checks if check.widened]
         names = ", ".join(dict.fromkeys(check.metric for check in few))
         return [
             Table(headers, rows),
+            *(Text(f"Note: {line}.") for metric, each in self.caveats.items() for line in each.sentences(metric)),
             *([Text(_WHOLE.format(alpha=self.settings["alpha"]))] if len(self.checks) > 1 else []),
-            *([Text(f"Fewer than {GUARDED_UNITS} units ({names}): {SYMMETRIC}.")] if few else []),
+            *(
+                [
+                    Text(
+                        f"Fewer than {GUARDED_UNITS} units ({names}) cannot show skew: their intervals are widened for it."
+                    )
+                ]
+                if few
+                else []
+            ),
             Text(
                 f"Against {self.checks[0].control}, {about}. Intervals are turned so that larger is better; those of a "
                 "share are of B minus that share of A."
@@ -303,11 +368,21 @@ def answer(results: Results, question: Gate) -> GateAnswer:
         }
     )
     alpha = (question.alpha if "alpha" in question.model_fields_set else None) or policy.alpha or results.analysis.alpha
-    settings = {
+    settings: dict[str, Any] = {
         "policy": question.policy_name, "alpha": alpha, "seeds": observed[0].analysis.seeds, "seed": SEED,
         "version": __version__,
     }  # fmt: skip
-    return GateAnswer(results.label, settings, check(observed, policy, asked, alpha))
+    amounts = {each.metric: _amounts(policy.metrics[each.metric]) for each in observed}
+    changes = [changed_analysis(each, asked, "gate", **amounts[each.metric]) for each in observed]
+    by_metric = {each.metric: settings_of(each, asked, **amounts[each.metric]) for each in observed}
+    checks = check(observed, policy, asked, alpha)
+    family = planned_family(observed[0], asked)
+    picked = len({each.candidate for each in checks})
+    caveats = {each.metric: each.caveats for each in observed}
+    return GateAnswer(results.label, settings, checks, by_metric, caveats).remarked(
+        changed=late_changes(changes, "rule"),
+        choice=ArmChoice(family.arms, picked) if family.arms > picked else None,
+    )
 
 
 def as_junit(answer: GateAnswer) -> str:
@@ -319,7 +394,7 @@ def as_junit(answer: GateAnswer) -> str:
     suites = ElementTree.Element("testsuites", {"name": "bakeoff gate", **counts})
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "gate", **counts})
     properties = ElementTree.SubElement(suite, "properties")
-    for name, value in answer.settings.items():
+    for name, value in answer.all_settings.items():
         ElementTree.SubElement(properties, "property", name=name, value=printable(str(value)))
     for check in answer.checks:
         name = printable(f"{check.candidate}: {check.metric} {check.rule}")

@@ -1,6 +1,7 @@
 """Confirmed, failed or inconclusive: rules about a candidate and its baseline, judged only on enough evidence.
 
-Too little evidence is `INCONCLUSIVE`, whatever the figures say. A metric that no run ever logged is neither: more runs
+A threshold is held against the one-sided interval of what it is about, and a verdict is the one of `compare`, over the
+same family of arms and with the same looks. So a rule holds wrongly with at most alpha. Too little evidence is `INCONCLUSIVE`, whatever the figures say. A metric that no run ever logged is neither: more runs
 would not bring it, so the rule stops the check or is left out with a note, as the file says.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,11 +20,28 @@ from bakeoff.errors import UsageError, did_you_mean
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis, Section, Summary
 from bakeoff.spec.load import read_model
-from bakeoff.text import number
-from bakeoff.verdicts import compare
-from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Notes, Table, Text
-from bakeoff.verdicts.observations import observe
+from bakeoff.stats.evidence import LEAST_UNITS, Interval, Test, monotone_tails
+from bakeoff.text import format_ends, number
+from bakeoff.verdicts import compare, looks
+from bakeoff.verdicts.answer import (
+    NOT_ENOUGH_EVIDENCE,
+    Answer,
+    Block,
+    Notes,
+    Table,
+    Text,
+    check_direction,
+    refuse_sequential,
+)
+from bakeoff.verdicts.caveats import caveats_of
+from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.describe import REASONS
+from bakeoff.verdicts.designs import build_design
+from bakeoff.verdicts.family import changed_analysis, late_changes, planned_family, settings_of
+from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Litmus
+from bakeoff.verdicts.repeats import refuse_curves
+from bakeoff.verdicts.testing import comparison_test
 from bakeoff.verdicts.variance import draw_sample
 from bakeoff.version import __version__
 
@@ -55,13 +73,13 @@ class Rule(Section):
     """How a series becomes a run's number (default: its mean). Not for metrics that are one number a run."""
     direction: Literal["maximize", "minimize"] = "maximize"
     min_lift: float | None = None
-    """The candidate's mean is better than the baseline's by at least this much."""
+    """The candidate's mean is better than the baseline's by at least this much: the interval lies above it."""
     at_least: float | None = None
-    """The candidate's mean is at least this."""
+    """The candidate's mean is at least this: its interval lies above it."""
     at_most: float | None = None
-    """The candidate's mean is at most this."""
+    """The candidate's mean is at most this: its interval lies below it."""
     verdict: Literal["better", "equivalent"] | None = None
-    """The verdict of `compare` on this metric; a difference of means alone can be chance."""
+    """The verdict of `compare` on this metric."""
     margin: Annotated[float, Field(gt=0)] | None = None
     """For `verdict = "equivalent"`: differences below this do not matter."""
     failure_score: float | None = None
@@ -237,6 +255,45 @@ def _count(amount: int, noun: str) -> str:
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
+def rule_observations(rule: Rule, rules: Rules, results: Results, question: Litmus) -> Observations:
+    """The rule's metric, judged by the rule's own words; what the experiment declares about the design stays."""
+    declared = results.analysis
+    own = declared if declared.metric == rule.metric else Analysis()
+    changes: dict[str, Any] = {
+        "metric": rule.metric,
+        "primary": [],
+        "summary": (rule.summary or Summary(type="mean")) if rule.metric in results.logged else None,
+        "direction": rule.direction if "direction" in rule.model_fields_set else declared.about(rule.metric).direction,
+        "tasks": question.tasks or declared.tasks,
+        "margin": rule.margin,
+        "relative_margin": None,
+        "alpha": rules.alpha,
+        "failure_score": own.failure_score if rule.failure_score is None else rule.failure_score,
+        "bounds": own.bounds,
+    }
+    analysis = declared.model_copy(update=changes)
+    if rule.min_lift is not None or rule.verdict is not None:
+        # Thresholds of the candidate's own mean mean the same either way.
+        check_direction(rule.metric, analysis, declared, label=f"rule {rule.title!r}")
+    observations = observe(results, rule.metric, analysis)
+    refuse_curves(observations)
+    return observations
+
+
+def rule_settings(rule: Rule) -> dict[str, Any]:
+    """What a rule asks for, as a look records it."""
+    return rule.model_dump(include={"min_lift", "at_least", "at_most", "verdict"}, exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One condition of a rule: whether it holds (None: not enough evidence), and what the evidence is."""
+
+    wanted: str
+    holds: bool | None
+    evidence: str
+
+
 def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candidate: str, question: Litmus) -> Check:
     """One rule on the two arms, which at least one run has logged the metric for."""
     parts = (("lift >=", rule.min_lift), ("candidate >=", rule.at_least), ("candidate <=", rule.at_most))
@@ -248,52 +305,113 @@ def check_rule(rule: Rule, rules: Rules, results: Results, baseline: str, candid
     def open_check(sentence: str) -> Check:
         return Check(rule.title, rule.metric, None, None, None, wanted, None, sentence, evidence=(sentence,))
 
-    silent = [row.name for row in results.rows if row.status == "succeeded" and not row.has(rule.metric)]
+    two = (baseline, candidate)
+    silent = [
+        row.name for row in results.rows if row.arm in two and row.status == "succeeded" and not row.has(rule.metric)
+    ]
     if silent:
         return open_check(f"{rule.title}: {_count(len(silent), 'run')} without {rule.metric!r}, such as {silent[0]}")
-    # The rule's own words; what the experiment declares about design and, for its own metric, about failures stays.
-    declared = results.analysis
-    own = declared if declared.metric == rule.metric else Analysis()
-    analysis = Analysis(
-        metric=rule.metric,
-        summary=(rule.summary or Summary(type="mean")) if rule.metric in results.logged else None,
-        direction=rule.direction,
-        seeds=declared.seeds,
-        tasks=question.tasks or declared.tasks,
-        margin=rule.margin,
-        alpha=rules.alpha,
-        failure_score=own.failure_score if rule.failure_score is None else rule.failure_score,
-        bounds=own.bounds,
-        final=declared.final,
-    )
-    observations = observe(results, rule.metric, analysis)
-    for arm in (baseline, candidate):
+    observations = rule_observations(rule, rules, results, question)
+    for arm in two:
         if all(row.state == "missing" for row in observations.rows if row.arm == arm):
             return open_check(f"{rule.title}: {arm} has no finished run")
-    a, b = (float(np.mean(draw_sample(observations, arm).values)) for arm in (baseline, candidate))
-    lift = b - a if rule.direction == "maximize" else a - b
-    passed: bool | None = (
-        (rule.min_lift is None or lift >= rule.min_lift)
-        and (rule.at_least is None or b >= rule.at_least)
-        and (rule.at_most is None or b <= rule.at_most)
-    )
+    a, b = (float(np.mean(draw_sample(observations, arm).values)) for arm in two)
+    judged = _Judge(observations, baseline, candidate, question, rule)
+    found = [
+        *([judged.lift(rule.min_lift)] if rule.min_lift is not None else []),
+        *([judged.alone(rule.at_least, "maximize")] if rule.at_least is not None else []),
+        *([judged.alone(rule.at_most, "minimize")] if rule.at_most is not None else []),
+    ]
     word: str | None = None
-    evidence: tuple[str, ...] = ()
     if rule.verdict is not None:
-        asked = Compare(
-            control=baseline, arms=(candidate,), unpaired=question.unpaired, intersect=question.intersect
-        )  # fmt: skip
-        (comparison,) = compare.compare([observations], asked)
+        comparison = judged.comparison()
         word = comparison.verdict
-        if word == "undecided":
-            # Means that nothing tells apart fall short of a threshold by chance, so they fail no rule either.
-            passed, evidence = None, (f"{rule.title}: {comparison.sentence}",)
-        else:
-            passed = passed and word == rule.verdict
+        as_wanted = None if word == "undecided" else word == rule.verdict
+        found.append(_Part(f"verdict {rule.verdict}", as_wanted, comparison.sentence.removesuffix(".")))
+    holds = {part.holds for part in found}
+    # Arms that cannot be told apart fail no rule either.
+    passed = True if holds == {True} else False if False in holds and word != "undecided" else None
+    missing = tuple(f"{rule.title}: {part.wanted}: {part.evidence}" for part in found if part.holds is None)
     how = {True: "holds", False: "does not hold", None: "is open"}[passed]
     verdict = f", verdict {word}" if word is not None else ""
-    sentence = f"{rule.title}: baseline {number(a)}, candidate {number(b)} ({number(b - a, sign=True)}{verdict}); {wanted} {how}"
-    return Check(rule.title, rule.metric, a, b, b - a, wanted, passed, sentence, word, evidence)
+    why = "; ".join(part.evidence for part in found if part.wanted != f"verdict {rule.verdict}")
+    sentence = (
+        f"{rule.title}: baseline {number(a)}, candidate {number(b)} ({number(b - a, sign=True)}{verdict}); {wanted} {how}"
+        + (f" ({why})" if why else "")
+    )
+    return Check(rule.title, rule.metric, a, b, b - a, wanted, passed, sentence, word, missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """The conditions of one rule, each on the evidence that `compare` and `gate` would ask for."""
+
+    observations: Observations
+    baseline: str
+    candidate: str
+    question: Litmus
+    rule: Rule
+
+    @property
+    def _asked(self) -> Compare:
+        return Compare(
+            control=self.baseline, arms=(self.candidate,), unpaired=self.question.unpaired, intersect=self.question.intersect
+        )  # fmt: skip
+
+    @property
+    def _changes(self) -> int:
+        return changed_analysis(self.observations, self._asked, "litmus", **rule_settings(self.rule)).number
+
+    def comparison(self) -> Comparison:
+        """The verdict of `compare` on the rule's metric, by the rule's own words."""
+        return compare.compare([self.observations], self._asked, changes=self._changes)[0]
+
+    def lift(self, threshold: float) -> _Part:
+        """Whether the candidate is better than the baseline by the threshold."""
+        return self._one_sided(self.observations, self.baseline, threshold, f"lift >= {number(threshold)}", "lift")
+
+    def alone(self, threshold: float, direction: Literal["maximize", "minimize"]) -> _Part:
+        """Whether the candidate's own mean is on the good side: its runs against the threshold in the place of each."""
+        sign = ">=" if direction == "maximize" else "<="
+        wanted = f"candidate {sign} {number(threshold)}"
+        rows = [row for row in self.observations.rows if row.arm == self.candidate]
+        values = {row.value for row in rows if row.state == "scored"}
+        if len(rows) >= LEAST_UNITS and len(values) == 1 and all(row.state == "scored" for row in rows):
+            (value,) = values
+            holds = value >= threshold if direction == "maximize" else value <= threshold
+            return _Part(wanted, holds, f"every run gives {number(value)}")
+        limit = [row._replace(arm="the threshold", state="scored", value=threshold, run_id="") for row in rows]
+        analysis = self.observations.analysis.model_copy(update={"direction": direction, "summary": None})
+        against = replace(self.observations, rows=[*limit, *rows], analysis=analysis)
+        return self._one_sided(against, "the threshold", 0.0, wanted, "candidate", threshold)
+
+    def _one_sided(
+        self, observations: Observations, control: str, above: float, wanted: str, what: str, shift: float = 0.0
+    ) -> _Part:
+        """Whether candidate minus control, turned so that larger is better, lies above a point; None if nobody knows."""
+        asked, analysis = self._asked, observations.analysis
+        try:
+            design = build_design(
+                observations, control, self.candidate, unpaired=asked.unpaired, intersect=asked.intersect
+            )
+        except UsageError as error:
+            return _Part(wanted, None, str(error))
+        standing = looks.standing(
+            observations, control, self.candidate, design, one_sided=True, changes=self._changes
+        )  # fmt: skip
+        level = standing.alpha / planned_family(self.observations, asked).arms
+        test = comparison_test(
+            standing.design, alpha=level, comparisons=1, guarded=True, strict=analysis.ties == "full"
+        )
+        if not observations.final or standing.reason or not isinstance(test, Test):
+            reason = "not_final" if not observations.final else standing.reason or getattr(test, "reason", "")
+            return _Part(wanted, None, REASONS.get(reason, reason.replace("_", " ")))
+        tails = monotone_tails(test.evidence, above)
+        interval = test.interval(1.0 - 2.0 * level, at=(above,))
+        ends = (interval.low, interval.high) if design.sign > 0 or what == "lift" else (-interval.high, -interval.low)
+        shown = Interval(ends[0] + shift, ends[1] + shift, interval.level, interval.low_open, interval.high_open)
+        holds = True if tails.greater <= level else False if tails.less <= level else None
+        return _Part(wanted, holds, f"{what} {format_ends(shown)}, one-sided alpha {number(level)}")
 
 
 # -- the answer
@@ -313,6 +431,8 @@ class LitmusAnswer(Answer):
     checks: Sequence[Check]
     evidence_failures: Sequence[str]
     notes: Sequence[str]
+    judged: Mapping[str, dict[str, Any]]
+    """How each metric was judged."""
 
     @property
     def title(self) -> str:
@@ -324,6 +444,9 @@ class LitmusAnswer(Answer):
 
     def verdicts(self) -> dict[str, str]:
         return {self.candidate.name: self.status}
+
+    def asked(self) -> dict[str, dict[str, Any]]:
+        return dict(self.judged)
 
     def facts(self) -> dict[str, Any]:
         checks = [asdict(check) for check in self.checks]
@@ -339,6 +462,7 @@ class LitmusAnswer(Answer):
             "version": __version__,
             "status": self.status,
             "source": self.source or None,
+            "settings": self.all_settings,
             "rules": self.rules.model_dump(),
             "checks": checks,
             "evidence_ok": not self.evidence_failures,
@@ -372,10 +496,9 @@ def answer(results: Results, question: Litmus) -> LitmusAnswer:
     """The rules of `question.rules` (default: the built-in profile) on the arms that it names, or on the only two."""
     rules: Rules = question.rules or built_in()
     baseline, candidate = _arms(results, question)
+    refuse_sequential(results, "litmus")
+    question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
     rows = [row for row in results.rows if row.arm in (baseline, candidate)]
-    two = Results(
-        rows, results.label, results.analysis, fixed_tasks=results.fixed_tasks, series_summary=results.series_summary
-    )  # fmt: skip
     arms = [
         arm_evidence(name, [row for row in rows if row.arm == name], rules.evidence.completions)
         for name in (baseline, candidate)
@@ -384,9 +507,16 @@ def answer(results: Results, question: Litmus) -> LitmusAnswer:
     failures = [] if results.final else ["planned runs are still open, so this is not final"]
     failures += missing_evidence(arms, rules.evidence, rows, notes)
     checks = []
+    judged: dict[str, dict[str, Any]] = {}
+    changes = []
+    asked = Compare(control=baseline, arms=(candidate,), unpaired=question.unpaired, intersect=question.intersect)
     for rule in rules.rules:
         if any(row.has(rule.metric) for row in rows):
-            checks.append(check_rule(rule, rules, two, baseline, candidate, question))
+            checks.append(check_rule(rule, rules, results, baseline, candidate, question))
+            observations = rule_observations(rule, rules, results, question)
+            changes.append(changed_analysis(observations, asked, "litmus", **rule_settings(rule)))
+            judged[rule.metric] = settings_of(observations, asked, **rule_settings(rule))
+            notes += [line for line in caveats_of(rows, rule.metric).sentences(rule.metric) if line not in notes]
             continue
         sentence = f"{rule.title}: no run of either arm logs {rule.metric!r}"
         if rule.when_absent == "error":
@@ -406,7 +536,8 @@ def answer(results: Results, question: Litmus) -> LitmusAnswer:
         status = "FAILED"
     every = [*failures, *(sentence for check in checks for sentence in check.evidence)]
     settings = {"rules": rules.name, "alpha": rules.alpha, "version": __version__}
-    return LitmusAnswer(results.label, settings, status, rules, arms[0], arms[1], checks, every, notes)
+    verdict = LitmusAnswer(results.label, settings, status, rules, arms[0], arms[1], checks, every, notes, judged)
+    return verdict.remarked(changed=late_changes(changes, "rule"))
 
 
 def _arms(results: Results, question: Litmus) -> tuple[str, str]:

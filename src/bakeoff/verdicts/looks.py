@@ -6,7 +6,9 @@ may spend half of alpha over all later looks. Other designs get a quarter of the
 before. A unit that was seen and then got more runs cannot be used again. Measured over all looks: docs/sequential.md.
 
     standing = looks.standing(observations, control, candidate, design)     # before the test
-    decision = looks.later(standing, decision, observations, comparisons)   # after it
+    decision = looks.later(standing, decision, observations, comparisons)   # after it, where the e-process decides
+
+An analysis that is changed after a look gets a quarter of the level for each change, too.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bakeoff.records.looks import Kind, Look, read_growths, record_look
+from bakeoff.records.looks import Growth, Kind, Look, read_growths, record_look
 from bakeoff.results.table import OPEN, Results
 from bakeoff.stats.decision import Decision, Reason, Word
 from bakeoff.stats.evidence import LEAST_UNITS
 from bakeoff.stats.sequential import LEAST_PLANNED, SequentialRule
-from bakeoff.verdicts.design import Design, Place, population_of
-from bakeoff.verdicts.eprocess import differences, evidence, has_pairs
-from bakeoff.verdicts.observations import Observation, Observations
+from bakeoff.verdicts.designs import Design
+from bakeoff.verdicts.eprocess import evidence
+from bakeoff.verdicts.observations import Observations
 
 if TYPE_CHECKING:
     from bakeoff.verdicts.answer import Answer
@@ -46,7 +48,7 @@ class Standing:
 
     design: Design
     alpha: float
-    """The level of a test of fixed size."""
+    """The level of a test of fixed size: the declared one divided by `share`."""
     reason: Reason = ""
     """Why there can be no verdict: `not_final` or `looked`."""
     order: tuple[Any, ...] = ()
@@ -54,92 +56,61 @@ class Standing:
     bar: float = 2.0
     """e has to reach this times m / alpha."""
     share: float = 1.0
-    """What p of a test of fixed size is multiplied with."""
+    """What p is multiplied with, for smaller plans that were seen and for changes of the analysis."""
 
 
 def standing(
-    observations: Observations, control: str, candidate: str, design: Design, *, one_sided: bool = False
+    observations: Observations,
+    control: str,
+    candidate: str,
+    design: Design,
+    *,
+    one_sided: bool = False,
+    changes: int = 0,
 ) -> Standing:
     """What may be said about this comparison, as far as it depends on who has looked before.
 
-    `one_sided` questions about a point other than 0 have no e-process.
+    `one_sided` questions about a point other than 0 have no e-process. `changes` counts how often the analysis was
+    changed after results were shown. The level depends on these alone, and not on the other comparisons.
     """
-    alpha, final = observations.analysis.alpha, observations.analysis.final
+    share, final = _SHARE**changes, observations.analysis.final
+    alpha = observations.analysis.alpha / share
+    seen = observations.stages
+    if final is None and not seen:
+        return Standing(design, alpha, share=share)
     rows = [row for row in observations.rows if row.arm in (control, candidate)]
     if final is not None:
-        first = _first_units(design, rows, final)
-        return Standing(first, alpha, "" if first.units == final else "not_final")
-    seen = max((row.stage for row in observations.rows), default=0)
-    if not seen:
-        return Standing(design, alpha)
-    paired = has_pairs(design) and not one_sided
-    unit = _unit(design, paired)
+        first = design
+        if design.one_pair_a_unit and design.units > final:
+            # Units after the registered end change nothing.
+            first = design.first_units(set(list(dict.fromkeys(design.unit_of(row, True) for row in rows))[:final]))
+        return Standing(first, alpha, "" if first.units == final else "not_final", share=share)
+    paired = design.has_pairs and not one_sided
     stages: dict[tuple[str, Any], int] = {}
     for row in rows:
-        if stages.setdefault((row.arm, unit(row)), row.stage) != row.stage:
+        if stages.setdefault((row.arm, design.unit_of(row, paired)), row.stage) != row.stage:
             return Standing(design, alpha, "looked")
     if paired:
-        spent = not observations.looks or any(look.kind == "verdict" for look in observations.looks)
-        return Standing(design, alpha, order=tuple(dict.fromkeys(map(unit, rows))), bar=4.0 if spent else 2.0)
-    return Standing(design, alpha / _SHARE**seen, share=_SHARE**seen)
-
-
-def _unit(design: Design, paired: bool) -> Callable[[Observation], Any]:
-    """What a run belongs to: more runs of the same unit and arm change what was seen, others add to it."""
-    if design.unit == "seed" and (paired or design.kind not in ("fixed seeds", "fixed rollouts")):
-        return lambda row: row.seed
-    if design.unit == "task":
-        return lambda row: row.task
-    if design.unit == "rollout":
-        return lambda row: (row.task, row.seed, row.rollout)
-    return lambda row: (row.task, row.seed)
-
-
-def _first_units(design: Design, rows: Sequence[Observation], final: int) -> Design:
-    """The design up to the registered end: later units change nothing. Only where a unit is one seed or one task."""
-    if design.units <= final or design.kind not in ("seeds", "seeds over tasks", "tasks"):
-        return design
-    unit = _unit(design, paired=True)
-    kept = set(list(dict.fromkeys(map(unit, rows)))[:final])
-
-    def keep(place: Place) -> bool:
-        return place[design.unit == "seed"] in kept
-
-    control, candidate = (
-        {place: cell for place, cell in cells.items() if keep(place)} for cells in (design.control, design.candidate)
-    )
-    tasks = tuple(task for task in design.tasks if design.unit == "seed" or task in kept)
-    return replace(
-        design,
-        control=control,
-        candidate=candidate,
-        tasks=tasks,
-        seeds=tuple(seed for seed in design.seeds if design.unit == "task" or seed in kept),
-        missing=sum(cell.missing for cell in (*control.values(), *candidate.values())),
-        population=population_of(design.kind, design.unit, tasks, control, candidate, given=design.given),
-    )
+        # Before every planned run had ended nobody could have had a verdict, so alpha is still whole.
+        spent = not observations.looks or any(look.kind in ("means", "verdict") for look in observations.looks)
+        there = set(design.seeds if design.unit == "seed" else design.tasks)  # --intersect sets others aside
+        order = tuple(place for place in dict.fromkeys(design.unit_of(row, True) for row in rows) if place in there)
+        return Standing(design, alpha, order=order, bar=4.0 if spent else 2.0, share=share)
+    share *= _SHARE**seen
+    return Standing(design, observations.analysis.alpha / share, share=share)
 
 
 def later(standing: Standing, decision: Decision, observations: Observations, comparisons: int) -> Decision:
-    """The decision as earlier looks allow it. `comparisons` is the size of the family that was asked for."""
+    """The decision as earlier looks allow it. `comparisons` is the size of the family."""
     if standing.reason:
         return Decision("undecided", standing.reason, effect=decision.effect, n=decision.n)
-    if standing.share > 1.0:
-        scaled = {
-            name: min(1.0, standing.share * p)
-            for name in ("p_adjusted", "p_eq_adjusted")
-            if (p := getattr(decision, name)) is not None
-        }
-        return replace(decision, **scaled)
     if not standing.order or decision.p is None:  # too few units, or copies: there was nothing to test
         return decision
     analysis = observations.analysis
-    # Every arm that was ever planned counts, whichever are asked about now.
-    metrics = len({analysis.metric, *analysis.primary} - {None}) or 1
-    m = max(comparisons, metrics * (len(observations.arms) - 1))
-    low, high = differences(standing.design, standing.order)
+    m, bar = comparisons, standing.bar * standing.share
+    low, high = standing.design.differences_in_order(standing.order)
     n = low.size
-    rule = SequentialRule(max(n, LEAST_PLANNED), analysis.alpha * 2.0 / standing.bar, m, analysis.margin)
+    rule = SequentialRule(max(n, LEAST_PLANNED), analysis.alpha * 2.0 / bar, m, analysis.margin)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return Decision("undecided", "missing", effect=decision.effect, n=n)
     words = {rule.look(d) for d in (low, high)}
@@ -149,10 +120,10 @@ def later(standing: Standing, decision: Decision, observations: Observations, co
     if len(words) == 1 and (only := words.pop()) in ("better", "worse", "equivalent"):
         word = only
     reason: Reason = "" if word != "undecided" else "missing" if words else "inconclusive"
-    p = min(1.0, standing.bar * math.exp(-highest))
+    p = min(1.0, bar * math.exp(-highest))
     p_eq = None
     if paths.above is not None and paths.below is not None:
-        p_eq = min(1.0, standing.bar / 2.0 * math.exp(-min(float(paths.above[-1]), float(paths.below[-1]))))
+        p_eq = min(1.0, bar / 2.0 * math.exp(-min(float(paths.above[-1]), float(paths.below[-1]))))
     return Decision(
         word,
         reason,
@@ -173,70 +144,83 @@ def later(standing: Standing, decision: Decision, observations: Observations, co
 # -- counting this look
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The remark about earlier looks at a plan that has grown since, and about a look that could not be recorded."""
+
+    recorded: bool
+    grown: bool
+    looks: Sequence[Look]
+    growths: Sequence[Growth]
+    runs: int
+    """In the plan now."""
+    final: int | None
+    """Units at which the verdict was registered to be given."""
+
+    @property
+    def sentence(self) -> str:
+        parts = []
+        if self.grown:
+            first = next((look for look in self.looks if look.planned < self.runs and look.kind == "verdict"), None)
+            when = ""
+            if first is not None:
+                stamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(first.at))
+                said = ", ".join(f"{name} {word}" for name, word in list(first.verdicts.items())[:3])
+                when = f" (first verdict {stamp} at {first.planned} of now {self.runs} runs: {said})"
+            if self.final is not None:
+                parts.append(
+                    f"Results were seen before the plan grew{when}; final = {self.final} was registered, so only the "
+                    "verdict there counts."
+                )
+            else:
+                parts.append(
+                    f"Results were seen before the plan grew{when}, so the first verdict stays on record and this one is "
+                    "corrected for the looks: an e-process over all units from the first, or a lower alpha where there is "
+                    "none."
+                )
+        if not self.recorded:
+            parts.append("This look could not be recorded: the edition cannot be written.")
+        return " ".join(parts)
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        if not self.grown:
+            return {"recorded": self.recorded}
+        names = ("at", "verb", "kind", "planned", "verdicts")
+        return {
+            "recorded": self.recorded,
+            "seen": [{name: getattr(look, name) for name in names} for look in self.looks],
+            "growths": [{"at": each.at, "before": each.before, "after": each.after} for each in self.growths],
+        }
+
+
 def counted(answer: Answer, results: Results, verb: str) -> Answer:
-    """The answer, after it was recorded in every edition that it is about; it says what earlier looks changed."""
+    """The answer, after it was recorded in every edition that it is about; it says what earlier looks changed.
+
+    Means alone are recorded once for each plan, whatever has ended since.
+    """
     grown = max((row.stage for row in results.rows), default=0)
     verdicts = answer.verdicts()
     kind = _kind(results, answer)
     ended = [row for row in results.rows if row.status not in OPEN]
     digest = hashlib.sha256("\n".join(f"{row.run_id} {row.status}" for row in ended).encode()).hexdigest()[:16]
+    counts = (len(ended), digest) if verdicts else (0, "")
     recorded = True
     for edition in results.editions():
-        look = Look(time.time(), verb, kind, edition.end_of_plan(), len(ended), digest, verdicts)
+        look = Look(time.time(), verb, kind, edition.end_of_plan(), *counts, verdicts, answer.asked())
         recorded &= record_look(edition, look)
-    if recorded and not grown:
+    if not verdicts or (recorded and not grown):
         return answer
-    facts: dict[str, Any] = {"recorded": recorded, "sentence": _sentence(results, grown, recorded)}
-    if grown:
-        facts |= {
-            "seen": [
-                {
-                    "at": look.at,
-                    "verb": look.verb,
-                    "kind": look.kind,
-                    "planned": look.planned,
-                    "verdicts": look.verdicts,
-                }
-                for look in results.looks
-            ],
-            "growths": [
-                {"at": growth.at, "before": growth.before, "after": growth.after}
-                for edition in results.editions()
-                for growth in read_growths(edition)
-            ],
-        }
-    return replace(answer, settings={**answer.settings, "looks": facts})
+    growths = [growth for edition in results.editions() for growth in read_growths(edition)] if grown else []
+    return answer.remarked(
+        looks=Looked(recorded, grown > 0, results.looks, growths, len(results.rows), results.analysis.final)
+    )
 
 
 def _kind(results: Results, answer: Answer) -> Kind:
     by_arm = Counter(row.arm for row in results.rows if row.status not in OPEN)
     if len(by_arm) < 2 or sorted(by_arm.values())[-2] < LEAST_UNITS:
         return "too few"
-    if answer.anytime_valid:
+    if answer.anytime_valid and answer.verdicts():
         return "sequential"
-    return "verdict" if results.final else "early"
-
-
-def _sentence(results: Results, grown: int, recorded: bool) -> str:
-    parts = []
-    if grown:
-        before = [look for look in results.looks if look.planned < len(results.rows)]
-        first = next((look for look in before if look.kind == "verdict"), None)
-        when = ""
-        if first is not None:
-            stamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(first.at))
-            said = ", ".join(f"{name} {word}" for name, word in list(first.verdicts.items())[:3])
-            when = f" (first verdict {stamp} at {first.planned} of now {len(results.rows)} runs: {said})"
-        if results.analysis.final is not None:
-            parts.append(
-                f"Results were seen before the plan grew{when}; final = {results.analysis.final} was registered, so "
-                "only the verdict there counts."
-            )
-        else:
-            parts.append(
-                f"Results were seen before the plan grew{when}, so the first verdict stays on record and this one is "
-                "corrected for the looks: an e-process over all units from the first, or a lower alpha where there is none."
-            )
-    if not recorded:
-        parts.append("This look could not be recorded: the edition cannot be written.")
-    return " ".join(parts)
+    return "early" if not results.final else "verdict" if answer.verdicts() else "means"

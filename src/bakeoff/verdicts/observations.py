@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -17,10 +17,19 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.records.looks import Look
-from bakeoff.results.table import FAILED, Results, Row, Series, is_number
+from bakeoff.results.table import FAILED, Declared, Results, Row, Series, is_number
 from bakeoff.spec.experiment import Analysis, Summary
-from bakeoff.stats.curves import Reduced, Window, exponential_average, reduce_series, restricted_times, series
-from bakeoff.stats.curves import Summary as Reduction
+from bakeoff.stats.curves import (
+    Reduced,
+    Reduction,
+    Window,
+    exponential_average,
+    reduce_series,
+    restricted_times,
+    series,
+)
+from bakeoff.verdicts.caveats import Caveats, caveats_of
+from bakeoff.verdicts.plausibility import always_first, doubts
 
 State = Literal["scored", "failed", "missing"]
 SHORT = 0.9
@@ -67,7 +76,15 @@ class Observations:
     notes: tuple[str, ...] = ()
     """What a reader of the verdict should know about where the values come from."""
     looks: tuple[Look, ...] = ()
-    """The verdicts that were shown before."""
+    """The means and verdicts that were shown before."""
+    declared: Declared | None = None
+    """What an edition of ours fixed beforehand; None where the question is the declaration."""
+    caveats: Caveats = field(default_factory=Caveats)
+    """Who wrote the values, and how much of them is estimated."""
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Columns that group tasks, as column to task to group."""
+    repeats: str = ""
+    """The column that numbers rollouts, if one does."""
 
     @cached_property
     def by_arm(self) -> Mapping[str, Sequence[Observation]]:
@@ -89,6 +106,11 @@ class Observations:
                 ranges[row.task] = Range(min(low, value), max(high, value), number + 1)
         return ranges
 
+    @cached_property
+    def stages(self) -> int:
+        """Number of smaller plans whose results had been shown when the last of these runs was planned."""
+        return max((row.stage for row in self.rows), default=0)
+
     @property
     def arms(self) -> list[str]:
         return list(self.by_arm)
@@ -107,7 +129,7 @@ class Observations:
         """The direction of the number that is compared: less time to a threshold is better, whatever the metric."""
         if self.analysis.summary is not None and self.analysis.summary.type == "time_to_threshold":
             return False
-        return self.analysis.direction == "maximize"
+        return self.analysis.direction != "minimize"
 
     @property
     def bounds(self) -> tuple[float, float] | None:
@@ -182,7 +204,7 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
             if row.status in ("succeeded", "") and metric in row.series
         }
         names = {number: results.rows[number].name for number in curves}
-        values = reduce_all(curves, analysis.summary, analysis.direction == "maximize", names)
+        values = reduce_all(curves, analysis.summary, analysis.direction != "minimize", names)
         # An arm whose runs all logged a single value, such as a model before training, has no horizon.
         steppers = {results.rows[number].arm for number, (steps, _) in curves.items() if len(steps) > 1}
         notes += unequal_lengths(metric, [c for number, c in curves.items() if results.rows[number].arm in steppers])
@@ -192,6 +214,7 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
     for number, row in enumerate(results.rows):
         state, value = state_of(row.status, values.get(number))
         rows.append(Observation(row.arm, row.task, row.seed, row.rollout, state, value, row.run_id, row.stage))
+    notes += [*doubts(metric, [row for row in rows if row.state == "scored"]), *always_first(results.rows)]
     reported = any(value is not None for value in values.values())
     # Nothing is reported yet where all planned runs of an edition are still open; anywhere else the name is wrong.
     waiting = bool(results.editions()) and all(row.state == "missing" for row in rows)
@@ -205,7 +228,7 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
         raise UsageError(f"{results.label}: no run reports {metric!r}{how}; {results.known_metrics()}")
     return Observations(
         metric, rows, analysis, results.label, results.final, results.fixed_tasks, tuple(dict.fromkeys(notes)),
-        results.looks,
+        results.looks, results.declared, caveats_of(results.rows, metric), results.groups, results.repeats,
     )  # fmt: skip
 
 

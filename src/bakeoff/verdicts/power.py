@@ -20,9 +20,20 @@ from bakeoff.stats.detection import MOST_TOGETHER, Design
 from bakeoff.stats.evidence import LEAST_UNITS
 from bakeoff.stats.power import Family, chance_to_detect, minimum_detectable_effect
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
-from bakeoff.verdicts.compare import choose_arms
-from bakeoff.verdicts.pilot import Estimate, NotAnswerable, Pilot, Setting, Spread, pilot, power_at, units_at, units_for
+from bakeoff.verdicts.family import choose_arms
+from bakeoff.verdicts.planning import (
+    Estimate,
+    NotAnswerable,
+    Pilot,
+    Setting,
+    Spread,
+    pilot,
+    power_at,
+    units_at,
+    units_for,
+)
 from bakeoff.verdicts.question import Power
+from bakeoff.verdicts.repeats import refuse_curves
 from bakeoff.version import __version__
 
 _SETTINGS = (
@@ -168,7 +179,7 @@ class PowerAnswer(Answer):
         return 0 if self.answered else NOT_ENOUGH_EVIDENCE
 
     def facts(self) -> dict[str, Any]:
-        return {"version": __version__, "settings": self.settings, "answered": self.answered, **self.numbers}
+        return {"version": __version__, "settings": self.all_settings, "answered": self.answered, **self.numbers}
 
     def blocks(self) -> list[Block]:
         return [Text(line) for line in self.lines]
@@ -192,7 +203,8 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
             return PowerAnswer(source, settings, True, lines, numbers)
         noise, alpha, comparisons = None, question.alpha, 1
         if results is not None:
-            observations = observe_metric(results, question.metric or results.primary()[0], question)
+            observations = observe_metric(results, question.metric or results.primary()[0], question, directed=False)
+            refuse_curves(observations)
             unpaired = question.paired is False or results.unpaired
             asked = question.model_copy(update={"unpaired": unpaired})
             control, candidates = choose_arms(observations, asked)

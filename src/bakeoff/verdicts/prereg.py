@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bakeoff.errors import UsageError
 from bakeoff.records import layout, provenance
+from bakeoff.records.codefiles import CodeFiles, named_files
 from bakeoff.records.edition import Edition
 from bakeoff.records.run import RunRecord
 from bakeoff.spec.experiment import Analysis, Experiment
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Plan, Run
-from bakeoff.stats.decision import flips_suffice
-from bakeoff.verdicts.compare import choose_arms
-from bakeoff.verdicts.design import build_design
+from bakeoff.verdicts.designs import build_design
+from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Question
 from bakeoff.version import __version__
@@ -60,9 +62,13 @@ class Registration:
         return f"The analysis was {what}, and this one deviates in {count} point{'s' if count > 1 else ''}."
 
 
-def register(plan: Plan, source: Path, *, late: bool = False, now: float | None = None) -> dict[str, Any]:
-    """Everything that a verdict rests on, as it will be asked for, and its hash."""
-    git = provenance.git_state(plan.base, [source, layout.registration_of(source)])
+def register(
+    plan: Plan, source: Path, *, root: Path | None = None, late: bool = False, now: float | None = None
+) -> dict[str, Any]:
+    """Everything that a verdict rests on, as it will be asked for, and its hash. Results under `root` are not code."""
+    ignore = [source, layout.registration_of(source)]
+    git = provenance.git_state(plan.base, ignore)
+    files = provenance.untracked_code(plan.base, ignore, root and root.absolute(), named_files(plan))
     experiment = plan.experiment
     ids = _ids_by_seed(plan)
     every = [run_id for seed in ids.values() for run_id in seed]
@@ -85,6 +91,7 @@ def register(plan: Plan, source: Path, *, late: bool = False, now: float | None 
         "sequential": sequential.model_dump(mode="json", exclude={"block"}) if sequential else None,
         "test": _test(plan),
         "code": {key: git[key] for key in ("commit", "dirty", "code")} if git else None,
+        "files": msgspec.to_builtins(files),
     }
     return {**content, "hash": digest(content)}
 
@@ -110,6 +117,10 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: cannot be read as a registration: {error}") from error
     if not isinstance(content, dict) or content.get("bakeoff_prereg") != VERSION:
         raise UsageError(f"{path}: is not a registration that this version of bakeoff knows")
+    try:
+        msgspec.convert(content.get("files"), CodeFiles | None)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: cannot be read as a registration: files: {error}") from error
     return content
 
 
@@ -145,8 +156,11 @@ def check(
     deviations = [] if intact else ["the registration itself was changed after it was made: its hash does not match"]
     deviations += _plan_deviations(registered, edition, experiment)
     deviations += _analysis_deviations(registered, used, question if question is not None else Question(), metrics)
-    for session in edition.sessions():
-        change = provenance.code_change({"git": registered.get("code")}, session["provenance"])
+    sessions = edition.sessions()
+    running = [(session["started_at"], session["seen_at"]) for session in sessions]
+    code = {"git": registered.get("code"), "files": registered.get("files")}
+    for session in sessions:
+        change = provenance.code_change(code, session["provenance"], running)
         if change is not None:
             deviations.append(f"code: {change} before session {session['session']}")
             break
@@ -199,8 +213,8 @@ def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment
             yield f"seeds {what}: {', '.join(seeds[:8])}{' ...' if len(seeds) > 8 else ''}"
 
 
-def _ids_by_seed(runs: Iterable[Run | RunRecord]) -> dict[int, list[str]]:
-    ids: dict[int, list[str]] = {}
+def _ids_by_seed(runs: Iterable[Run | RunRecord]) -> dict[int | None, list[str]]:
+    ids: dict[int | None, list[str]] = {}
     for run in runs:
         ids.setdefault(run.seed, []).append(run.run_id)
     return ids
@@ -224,10 +238,7 @@ def _test(plan: Plan) -> dict[str, Any]:
     design = build_design(seen, control, candidates[0])
     n = design.units
     family = len(candidates) * len({experiment.analysis.metric, *experiment.analysis.primary})
-    flips = flips_suffice(n, experiment.analysis.alpha, family)
-    names = {"rollouts": "permutation and Welch", "crossed": "crossed t", "fixed seeds": "stratified paired t"}
-    default = "sign-flip" if flips else "paired t"
-    name = names.get(design.kind, "stratified t" if design.kind == "fixed rollouts" else default)
+    name = design.planned_test(experiment.analysis.alpha, family)
     return {"name": name, "unit": design.unit, "units": n, "population": design.population, "comparisons": family}
 
 

@@ -41,8 +41,6 @@ class Question(Analysis):
 
     arms: Annotated[tuple[str, ...], Flag(("--arms",), "ARM...", several=True)] = ()
     """Only these arms besides the control (default: all). Several may follow."""
-    directions: dict[str, Direction] = Field(default_factory=dict)
-    """Direction of single metrics."""
     unpaired: bool = False
     """Treat the arms as independent samples even where they share seeds."""
     strict: bool = False
@@ -71,6 +69,8 @@ class Question(Analysis):
             fields |= {"margin": None, "relative_margin": None}  # a margin replaces one of the other kind
         if metric is not None and metric in self.directions:
             changes["direction"] = self.directions[metric]
+        if self.directions:
+            changes["directions"] = {**declared.directions, **self.directions}
         if self.strict:
             changes["ties"] = "full"
         for name in ("metric", "primary"):

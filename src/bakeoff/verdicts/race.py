@@ -15,8 +15,7 @@ import numpy as np
 
 from bakeoff.stats.sequential import LogE, race
 from bakeoff.text import number
-from bakeoff.verdicts.design import build_design
-from bakeoff.verdicts.eprocess import ends
+from bakeoff.verdicts.designs import build_design
 from bakeoff.verdicts.observations import Observations
 
 
@@ -107,9 +106,8 @@ def follow(
         fixed = observations.analysis.model_copy(update={"tasks": "fixed"})
         design = build_design(replace(observations, rows=rows, analysis=fixed), arm, arm)
         sign = design.sign
-        design = replace(design, unit="seed", kind="seeds over tasks")
         known = len(ended[arm])
-        bad[place, :known], good[place, :known] = ends(design, tuple(ended[arm]))
+        bad[place, :known], good[place, :known] = design.seed_ends(tuple(ended[arm]))
     result = race(bad, good, [min(planned, len(ended[arm])) for arm in arms], alpha, log_e)
     runners = []
     for place, arm in enumerate(arms):

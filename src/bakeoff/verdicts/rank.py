@@ -246,7 +246,7 @@ def _strengths(blocks: Array, level: float) -> tuple[BradleyTerry | None, bool]:
 def _warnings(
     observations: Observations, arms: Sequence[ArmScore], fewest: int, ranks: AverageRanks | None, prior: bool
 ) -> list[str]:
-    warnings = list(observations.notes)
+    warnings = [*observations.caveats.sentences(observations.metric), *observations.notes]
     if not observations.final:
         warnings.append("planned runs are still open, so this is not final")
     if fewest == 1:
@@ -281,6 +281,7 @@ class RankAnswer(Answer):
     passes: Sequence[Passing]
 
     title = "Ranking"
+    shows_means = True
 
     @property
     def exit_code(self) -> int:
@@ -297,7 +298,7 @@ class RankAnswer(Answer):
         return {
             "version": __version__,
             "source": self.source,
-            "settings": self.settings,
+            "settings": self.all_settings,
             "metric": ranking.metric,
             "normalized": ranking.normalised,
             "tasks": list(ranking.tasks),

@@ -9,26 +9,17 @@ Arms are centred first, so that a real effect does not widen the spread.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special as sp
 
 from bakeoff.results.table import Array
-from bakeoff.stats.binary import PairedBinary, UnpairedBinary
-from bakeoff.stats.decision import crossed_test, stratified_paired_test, stratified_test, unpaired_test
-from bakeoff.stats.evidence import Test
-from bakeoff.stats.many import Each, Many, ManyPairs, ManySamples
-from bakeoff.stats.ttests import seeds_look_crossed
-from bakeoff.verdicts.design import Design, Place
-from bakeoff.verdicts.testing import Rule, sides
+from bakeoff.verdicts.designs import Design, Place
+from bakeoff.verdicts.designs.replicates import Block, Integers, Pairs, Samples, World, group_means
 
-Block = Literal["task", "seed", "run"]
-Integers = npt.NDArray[np.intp]
 NUMBERS_AT_ONCE = 2**21
 
 
@@ -70,106 +61,6 @@ def exchange(block: Block, names: Sequence[Hashable], arms: int, replicates: int
     )
 
 
-class World(ABC):
-    """Many relabelled replicates of one comparison."""
-
-    @abstractmethod
-    def many(self, how: Rule, effect: float = 0.0) -> Many:
-        """The tests that the design gets, with `effect` given to whoever is called the candidate."""
-
-    @abstractmethod
-    def p_common(self, block: Block) -> float:
-        """p of 'runs of one block have nothing in common', from the first replicate: an F test.
-
-        Few blocks differ by chance, and then exchanging them gives more wrong verdicts than alpha although nothing is
-        wrong.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs(World):
-    """Differences of paired arms at every place, (replicates, places)."""
-
-    design: Design
-    d: Array
-    tasks: Integers
-    """The number of each place's task."""
-    seeds: Integers
-
-    def p_common(self, block: Block) -> float:
-        d = self.d[0]
-        if block == "seed":
-            order = np.lexsort((self.seeds, self.tasks))
-            return seeds_look_crossed(d[order].reshape(self.tasks.max() + 1, -1))
-        groups = [d[self.tasks == task] for task in range(self.tasks.max() + 1)]
-        variance = [group.var(ddof=1) / group.size for group in groups]
-        return _between([float(group.mean()) for group in groups], float(np.mean(variance)), d.size - len(groups))
-
-    def many(self, how: Rule, effect: float = 0.0) -> Many:
-        d = self.d + effect
-        match self.design.kind:
-            case "seeds" | "tasks" if self.design.binary:
-                counts = list(zip((d > 0).sum(axis=1).tolist(), (d < 0).sum(axis=1).tolist(), strict=True))
-                known = {each: Test(PairedBinary(*each, d.shape[1], strict=how.strict)) for each in set(counts)}
-                return Each([known[each] for each in counts])
-            case "tasks":
-                return ManyPairs(_group_means(d, self.tasks), how.alpha, how.comparisons, how.strict)
-            case "seeds over tasks":
-                return ManyPairs(_group_means(d, self.seeds), how.alpha, how.comparisons, how.strict)
-            case "crossed":
-                order = np.lexsort((self.seeds, self.tasks))
-                tables = d[:, order].reshape(len(d), self.tasks.max() + 1, -1)
-                return Each([crossed_test(x) for x in tables], lambda r: crossed_test(tables[r], guarded=True))
-            case "fixed seeds":
-                members = [np.flatnonzero(self.tasks == task) for task in range(self.tasks.max() + 1)]
-
-                def pairs(r: int, guarded: bool = True) -> Test:
-                    strata = [d[r, each] for each in members]
-                    return stratified_paired_test(strata, guarded=guarded, strict=how.strict)
-
-                return Each([pairs(r, False) for r in range(len(d))], pairs)
-            case _:
-                return ManyPairs(d, how.alpha, how.comparisons, how.strict)
-
-
-@dataclass(frozen=True, slots=True)
-class Samples(World):
-    """Independent runs of both arms, for every task an array (replicates, runs); one array when tasks do not matter."""
-
-    design: Design
-    control: list[Array]
-    candidate: list[Array]
-
-    def p_common(self, block: Block) -> float:
-        both = [(x[0], y[0]) for x, y in zip(self.control, self.candidate, strict=True)]
-        variance = [x.var(ddof=1) / x.size + y.var(ddof=1) / y.size for x, y in both]
-        df = sum(x.size + y.size - 2 for x, y in both)
-        return _between([float(y.mean() - x.mean()) for x, y in both], float(np.mean(variance)), df)
-
-    def many(self, how: Rule, effect: float = 0.0) -> Many:
-        a, b = self.control, [part + effect for part in self.candidate]
-        if self.design.kind == "fixed rollouts":
-
-            def runs(r: int, guarded: bool = True) -> Test:
-                return stratified_test([x[r] for x in a], [y[r] for y in b], guarded=guarded, strict=how.strict)
-
-            return Each([runs(r, False) for r in range(len(a[0]))], runs)
-        if self.design.binary:
-            shift = 1.0 if self.design.sign < 0 else 0.0  # a 0/1 metric to be minimised was turned into 0/-1
-            wins = [(part + shift).sum(axis=1).astype(int).tolist() for part in (a[0], b[0])]
-            pairs = list(zip(*wins, strict=True))
-            sizes = a[0].shape[1], b[0].shape[1]
-            known = {(x, y): Test(UnpairedBinary(x, sizes[0], y, sizes[1], strict=how.strict)) for x, y in set(pairs)}
-            return Each([known[pair] for pair in pairs])
-        if how.strict:
-            pairs_of_arms = list(zip(a[0], b[0], strict=True))
-            return Each(
-                [unpaired_test(x, y, strict=True) for x, y in pairs_of_arms],
-                lambda r: unpaired_test(*pairs_of_arms[r], guarded=True, strict=True),
-            )
-        return ManySamples(a[0], b[0], how.alpha, how.comparisons)
-
-
 @dataclass(frozen=True, slots=True)
 class Family:
     """A control and its candidates on one metric: a design for each candidate, all of one kind, nothing missing."""
@@ -177,45 +68,35 @@ class Family:
     designs: Sequence[Design]
     swept: bool
     """Tasks are points of a swept parameter: they are meant to differ, and are not exchanged."""
-    fixed_seeds: bool = False
-    """The verdict is about these seeds, so they are not exchanged either."""
 
     def blocks(self) -> list[Block]:
         """What runs could have in common, coarsest first."""
         first = self.designs[0]
-        # Whether a seed is good or bad on every task shows where every seed is on every task.
-        table = all(
-            design.matched and len(design.control) == len(design.tasks) * len(design.seeds) for design in self.designs
+        # Whether a seed is good or bad on every task shows where seeds recur over tasks, whatever is absent.
+        recur = all(
+            design.matched and len(design.control) > len({seed for _, seed in design.control})
+            for design in self.designs
         )
-        seeds: list[Block] = ["seed"] if table and not self.fixed_seeds and len(set(first.seeds) - {None}) > 1 else []
+        seeds: list[Block] = (
+            ["seed"] if recur and first.seeds_are != "fixed" and len(set(first.seeds) - {None}) > 1 else []
+        )
         tasks: list[Block] = [] if self.swept else ["task"]
-        match first.kind:
-            case "seeds" | "seeds over tasks":
-                return ["seed"]
-            case "tasks" | "crossed":
-                return ["task", *seeds]
-            case "fixed seeds":
-                return [*tasks, *seeds, "run"]
-            case "fixed rollouts":
-                return [*tasks, "run"]
-            case "rollouts":
-                return ["run"]
-
-    def is_unit(self, block: Block) -> bool:
-        """Whether the test knows what runs of such a block have in common."""
-        match self.designs[0].kind:
-            case "tasks":
-                return block == "task"
-            case "fixed seeds" | "fixed rollouts":
-                return block == "run"
-            case _:
-                return True
+        return first.exchangeable(tasks, seeds)
 
     def p_common(self, labels: Labels) -> float:
         """The smallest p of `World.p_common` over the candidates, times their number."""
+        worlds = self._as_they_are(labels)
+        return min(1.0, len(worlds) * min(world.p_common(labels.block) for world in worlds))
+
+    def hidden_rate(self, labels: Labels, alpha: float) -> float:
+        """The largest `World.hidden_rate` of the candidates."""
+        return max(world.hidden_rate(labels.block, alpha) for world in self._as_they_are(labels))
+
+    def _as_they_are(self, labels: Labels) -> list[World]:
+        """One replicate in which nothing is exchanged."""
         arms = np.broadcast_to(np.arange(len(self.designs) + 1), (1, *labels.arms.shape[1:]))
         (worlds,) = self.worlds(replace(labels, arms=arms), np.random.default_rng(0))
-        return min(1.0, len(worlds) * min(world.p_common(labels.block) for world in worlds))
+        return worlds
 
     def labels(self, block: Block, replicates: int, rng: np.random.Generator) -> Labels:
         """Labels of that many replicates; all ways of exchanging two arms' labels where those are fewer."""
@@ -231,11 +112,11 @@ class Family:
     @property
     def splits(self) -> bool:
         """Arms share no places, so runs are divided anew instead of exchanged."""
-        return self.designs[0].kind in ("rollouts", "fixed rollouts")
+        return not self.designs[0].paired
 
     def worlds(self, labels: Labels, rng: np.random.Generator) -> Iterator[list[World]]:
         """Every comparison relabelled, for one group of replicates after the other."""
-        whole = labels.block == "task" or self.designs[0].kind in ("tasks", "crossed")
+        whole = labels.block == "task" or self.designs[0].sample_of_tasks
         if self.splits and labels.block == "run":
             yield self._split(len(labels), rng)
         elif self.splits:
@@ -264,7 +145,7 @@ class Family:
     def _means(self, places: Sequence[Place]) -> Array:
         """Of each arm at each place, (arms, places)."""
         if not all(design.matched for design in self.designs):
-            both = [sides(design) for design in self.designs]
+            both = [design.arrays() for design in self.designs]
             return np.array([both[0][0][0], *(b[0] for _, b in both)])
         arms = [self.designs[0].control, *(design.candidate for design in self.designs)]
         return np.array([[cells[place].mean(np.nan) for place in places] for cells in arms])
@@ -277,14 +158,14 @@ class Family:
         if self.designs[0].binary:
             return values
         tasks = _numbers([task for task, _ in places])
-        by_task = _group_means(values, tasks)
+        by_task = group_means(values, tasks)
         if whole:
             return np.asarray(values - by_task.mean(axis=1, keepdims=True))
         return np.asarray(values - by_task[:, tasks])
 
     def _samples(self) -> list[list[Array]]:
         """For each arm its runs, by task."""
-        both = [sides(design) for design in self.designs]
+        both = [design.arrays() for design in self.designs]
         return [both[0][0], *(b for _, b in both)]
 
     def _split(self, replicates: int, rng: np.random.Generator) -> list[World]:
@@ -316,13 +197,6 @@ class Family:
             yield [Samples(design, given[0], given[arm]) for arm, design in enumerate(self.designs, 1)]
 
 
-def _between(effects: Sequence[float], variance: float, df: float) -> float:
-    """p of an F test that the effects differ by more than their variance (the mean one) explains."""
-    if variance <= 0.0:
-        return 1.0
-    return float(sp.fdtrc(len(effects) - 1.0, df, float(np.var(effects, ddof=1)) / variance))
-
-
 def _name(block: Block, place: Place) -> Hashable:
     return place if block == "run" else place[block == "seed"]
 
@@ -331,11 +205,3 @@ def _numbers(names: Sequence[Hashable]) -> Integers:
     """0, 1, 2 ... for equal names, in order of appearance."""
     known = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([known[name] for name in names], dtype=np.intp)
-
-
-def _group_means(values: Array, groups: Integers) -> Array:
-    """Means of columns with the same number: (rows, places) becomes (rows, groups)."""
-    order = np.argsort(groups, kind="stable")
-    sizes = np.bincount(groups)
-    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-    return np.asarray(np.add.reduceat(values[:, order], starts, axis=1) / sizes)

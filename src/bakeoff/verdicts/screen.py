@@ -9,17 +9,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from bakeoff.stats.evidence import Interval
+from bakeoff.stats.evidence import LEAST_UNITS, Interval
 from bakeoff.text import NOTHING, Stroke, format_ends, format_level, format_p, number, short
 from bakeoff.verdicts.answer import Table
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.observations import Observations
-
-if TYPE_CHECKING:
-    from bakeoff.verdicts.sequential import SequentialComparison
 
 MOST_LINES = 32
 """Arms that a screen shows, over all metrics."""
@@ -49,8 +46,6 @@ class Line:
     """Why it is undecided, where that is not for lack of evidence alone."""
     p: float | None = None
     """Adjusted over the family; that of equivalence where that is the verdict."""
-    p_exact: float | None = None
-    """With ties counted in full, where the verdict counts half of them; not adjusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +63,8 @@ class Standings:
     comparisons: int
     """In the whole family, over which p is adjusted."""
     sequential: bool = False
+    exploratory: bool = False
+    """These comparisons were not declared, and p is adjusted by Benjamini and Hochberg."""
 
     @property
     def title(self) -> str:
@@ -84,6 +81,13 @@ class Standings:
         levels = sorted({line.interval.level for line in self.lines if line.interval is not None})
         equivalent = any(line.verdict == "equivalent" for line in self.lines) and not self.sequential
         of_equivalence = "Interval and p of an equivalent arm are those of equivalence." if equivalent else ""
+        if self.exploratory:
+            over = f" over {self.comparisons} comparisons (Benjamini-Hochberg)" if self.comparisons > 1 else ""
+            return (
+                f"Exploratory, not declared before results were shown: no verdict; p is adjusted{over}."
+                if over
+                else ("Exploratory, not declared before results were shown: no verdict.")
+            )
         if self.sequential or self.comparisons < 2 or not levels:
             return of_equivalence
         low, high = format_level(levels[0]), format_level(levels[-1])
@@ -119,12 +123,12 @@ class Standings:
 
 
 def standings(
-    comparisons: Sequence[Comparison] | Sequence[SequentialComparison],
+    comparisons: Sequence[Comparison],
     observations: Sequence[Observations],
     units: Mapping[str, str],
 ) -> list[Standings]:
     """One for each metric, in the order of the comparisons. `units` of metrics are those that the file declares."""
-    by_metric: dict[str, list[Comparison | SequentialComparison]] = {}
+    by_metric: dict[str, list[Comparison]] = {}
     for comparison in comparisons:
         by_metric.setdefault(comparison.metric, []).append(comparison)
     larger = {each.metric: each.larger_is_better for each in observations}
@@ -132,15 +136,14 @@ def standings(
     for metric, group in by_metric.items():
         first = group[0]
         # Where every comparison has its own pairs, the control's mean is that of the first.
-        lines = [Line(first.control, first.control_mean if isinstance(first, Comparison) else None)]
+        lines = [Line(first.control, first.control_mean)]
         for each in group:
             reason = each.reason.replace("_", " ") if each.reason not in ("", "inconclusive", "continue") else ""
-            mean, interval, p, exact = None, each.interval, each.p_adjusted, None
-            if isinstance(each, Comparison):
-                mean, interval, exact = each.candidate_mean, each.deciding_interval, each.p_exact
-                if each.verdict == "equivalent":
-                    p, exact = each.decision.p_eq_adjusted, None
-            lines.append(Line(each.candidate, mean, each.effect, interval, each.verdict, reason, p, exact))
+            p_eq = each.decision.p_eq_adjusted if each.verdict == "equivalent" else None
+            p = each.p_adjusted if p_eq is None else p_eq
+            lines.append(
+                Line(each.candidate, each.candidate_mean, each.effect, each.deciding_interval, each.verdict, reason, p)
+            )
         direction = 1.0 if larger[metric] else -1.0
 
         def place(line: Line, direction: float = direction) -> float:
@@ -158,8 +161,9 @@ def standings(
                 control=first.control,
                 population=first.population if len(populations) == 1 else "",
                 lines=sorted(lines, key=place),
-                comparisons=len(comparisons),
-                sequential=not isinstance(first, Comparison),
+                comparisons=first.family,
+                sequential=first.evidence_path is not None,
+                exploratory=all(each.reason == "exploratory" for each in group),
             )
         )
     return tables
@@ -193,11 +197,8 @@ def ranked_table(standing: Standings, most: int | None = None) -> Table:
             rows.append([line.arm, number(line.mean), "", "", CONTROL, ""])
             continue
         word = f"{line.verdict} ({line.reason})" if line.reason else line.verdict
-        tested, exact = format_p(line.p), format_p(line.p_exact)
-        if standing.comparisons == 1 and exact not in (NOTHING, tested):
-            tested = f"{tested} (exact {exact})"
         rows.append([
-            line.arm, number(line.mean), standing.effect_in_words(line.effect), format_ends(line.interval), word, tested,
+            line.arm, number(line.mean), standing.effect_in_words(line.effect), format_ends(line.interval), word, format_p(line.p),
         ])  # fmt: skip
     below = standing.note
     if left:
@@ -230,94 +231,130 @@ def _ends(interval: Interval | None) -> tuple[float, float]:
 # -- what to do next
 
 
-def next_step(comparisons: Sequence[Comparison], observations: Sequence[Observations]) -> str:
-    """One sentence: what would decide what is open, or what the verdicts do not speak of. Empty if there is nothing."""
-    if not all(each.final for each in observations):
-        return "planned runs are still open: `bakeoff run` finishes them, and there is no verdict before that"
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What would decide what is open, or what the verdicts do not speak of; `advice_in_words` makes the sentence."""
+
+    kind: Literal[
+        "finish the plan", "ask about other tasks", "open for other tasks", "missing runs", "use the seed",
+        "at least so many units", "two runs on each task", "so many units", "too many units",
+    ]  # fmt: skip
+    comparison: Comparison
+    """The one that the numbers are about."""
+    compared: int = 1
+    """Comparisons at hand."""
+    number: int = 0
+    """Missing runs, further units, or comparisons that are decided (or open) for the other population."""
+    of: int = 0
+    """Comparisons among which `number` is counted."""
+    target: Literal["margin", "effect"] = "effect"
+    """What so many units would decide: a difference of the margin, or an effect as large as the one seen."""
+
+
+def advise(comparisons: Sequence[Comparison], final: bool = True) -> Advice | None:
+    """Return the next step; None where there is nothing to advise. `final`: every planned run has ended."""
+    compared = len(comparisons)
+    if not final:
+        return Advice("finish the plan", comparisons[0], compared)
     undecided = [each for each in comparisons if each.verdict == "undecided"]
-    other = _other_population(comparisons, undecided)
-    if not undecided or other:
-        return other
-    missing = [each for each in undecided if each.reason == "missing"]
-    if missing:
-        runs = max(each.missing for each in missing)
-        return f"up to {runs} missing runs keep a comparison open: `bakeoff run` tries lost ones again"
-    if any(each.reason == "seed_has_no_effect" for each in undecided):
-        return "make the arms use their seed, or compare them on more tasks: copies of one run cannot decide"
+    known = [each for each in undecided or comparisons if each.other is not None and each.other.decision is not None]
+    decided = [each for each in known if each.other is not None and each.other.decided]
+    if undecided and decided:
+        return Advice("ask about other tasks", decided[0], compared, len(decided), len(undecided))
+    if not undecided:
+        if len(decided) == len(known):
+            return None
+        return Advice("open for other tasks", known[0], compared, len(known) - len(decided), len(known))
+    undecided = [each for each in undecided if each.reason != "exploratory"]
+    if missing := [each for each in undecided if each.reason == "missing"]:
+        most = max(missing, key=lambda each: each.missing)
+        return Advice("missing runs", most, compared, most.missing)
+    if copied := [each for each in undecided if each.reason == "seed_has_no_effect"]:
+        return Advice("use the seed", copied[0], compared)
     if any(each.reason == "too_few" for each in undecided):
         few = min(undecided, key=lambda each: each.units)
-        if few.units < 3:
-            return f"run at least {_more(few, 3 - few.units)}: fewer than 3 units decide nothing"
-        return "run two seeds or more on every task: a single run has no spread"
-    return _more_evidence(undecided, named=len(comparisons) > 1)
+        if few.units < LEAST_UNITS:
+            return Advice("at least so many units", few, compared, LEAST_UNITS - few.units)
+        return Advice("two runs on each task", few, compared)
+    return _more_evidence(undecided, compared) if undecided else None
 
 
-def _other_population(comparisons: Sequence[Comparison], undecided: Sequence[Comparison]) -> str:
-    """What the same runs say for the other population, where that is more, or less, than was asked."""
-    asked = undecided or comparisons
-    told = [each for each in asked if each.other and ": no verdict" not in each.other]
-    if not told:
-        return ""
-    flag = "fixed" if "these tasks only" in told[0].other or told[0].other.startswith("on these") else "sample"
-    decided = [each for each in told if ": undecided" not in each.other]
-    if undecided and decided:
-        if len(comparisons) == 1:
-            return f"add --tasks {flag} for an answer {decided[0].other}"
-        return f"add --tasks {flag} to decide {len(decided)} of the {len(undecided)} that are open, {_population(decided[0].other)}"
-    if undecided or len(decided) == len(told):
-        return ""
-    if len(comparisons) == 1:
-        population, _, verdict = told[0].other.rpartition(": ")
-        return f"{population} it is {verdict}{'; more tasks would tell' if flag == 'sample' else ''}"
-    open_there = f"{len(told) - len(decided)} of {len(told)} are undecided {_population(told[0].other)}"
-    return f"{open_there} (--tasks {flag}){'; more tasks would decide that' if flag == 'sample' else ''}"
-
-
-def _population(other: str) -> str:
-    """`for tasks like these 3` of `for tasks like these 3 (unit: task, N = 3): undecided`."""
-    return other.partition(" (")[0]
-
-
-def _more_evidence(undecided: Sequence[Comparison], named: bool) -> str:
-    """How many units more would decide the margin, or an effect as large as the one seen; of which arm, if `named`."""
+def _more_evidence(undecided: Sequence[Comparison], compared: int) -> Advice | None:
+    """How many units more would decide the margin, or an effect as large as the one seen."""
     bounded = [each for each in undecided if each.decision_interval is not None and each.decision_interval.is_bounded]
     if not bounded:
         few = max(undecided, key=lambda each: each.units)
         level = 1.0 - few.decision_interval.level if few.decision_interval is not None else 0.05
         if few.decision.floor is None or few.decision.floor <= level or not few.design.paired:
-            return ""
-        return f"run at least {_more(few, math.ceil(math.log2(few.decision.floor / level)))}"
+            return None
+        return Advice("at least so many units", few, compared, math.ceil(math.log2(few.decision.floor / level)))
     plans = []
     for each in bounded:
         if each.units_for_margin is not None and each.units_for_margin > each.units:
-            about = f" for {short(each.candidate, 40)}" if named else ""
-            plans.append((each.units_for_margin - each.units, f"a difference of the margin{about}", each))
+            plans.append(Advice("so many units", each, compared, each.units_for_margin - each.units, target="margin"))
         elif each.mde is not None and each.effect and each.mde > abs(each.effect):
             # The error of a mean falls with the square root of the units.
             needed = math.ceil(each.units * ((each.mde / each.effect) ** 2 - 1.0))
-            about = f" of {short(each.candidate, 40)}" if named else ""
-            size = f"an effect of {number(abs(each.effect))} (the one seen{about})"
-            plans.append((needed, size, each))
+            plans.append(Advice("so many units", each, compared, needed))
     if not plans:
-        return ""
-    needed, size, each = min(plans, key=lambda plan: plan[0])
-    digits = 10 ** max(0, len(str(needed)) - 2)
-    needed = -(-needed // digits) * digits  # 681 is not known to the unit
-    if needed > MOST_UNITS:
-        return f"deciding {size} would take more than {number(MOST_UNITS)} {each.design.unit}s; --margin asks if they are equivalent"
-    too_small = "; if that is too small to matter, say so with --margin" if needed > 10 * each.units else ""
-    return f"about {_more(each, needed)} would decide {size} with 80 % power{too_small}"
+        return None
+    cheapest = min(plans, key=lambda plan: plan.number)
+    digits = 10 ** max(0, len(str(cheapest.number)) - 2)
+    needed = -(-cheapest.number // digits) * digits  # 681 is not known to the unit
+    return replace(cheapest, number=needed, kind="too many units" if needed > MOST_UNITS else "so many units")
 
 
-def _more(comparison: Comparison, units: int) -> str:
-    """`14 more seeds`, in the units that the design can have more of."""
-    design, tasks = comparison.design, max(1, len(comparison.design.tasks))
-    match design.kind:
-        case "fixed seeds" | "fixed rollouts":
-            each, where = math.ceil(units / tasks), " on each task"
-            kind = design.unit
-        case "crossed":
-            each, kind, where = units, "task", f" and {number(units)} more seed{'s' if units > 1 else ''}"
-        case _:
-            each, kind, where = units, design.unit, "" if design.paired else " in each arm"
-    return f"{number(each)} more {kind}{'s' if each > 1 else ''}{where}"
+def advice_in_words(advice: Advice, file: str | None = None) -> str:
+    """Make the sentence of an advice. `file` is the experiment file that can be run; None for results from elsewhere."""
+    each, count = advice.comparison, advice.number
+    run = f"`bakeoff run {file}`"
+    add = f"; add them to {file}, then {run}"
+    match advice.kind:
+        case "finish the plan":
+            return f"planned runs are still open: {f'{run} finishes them, and ' if file else ''}there is no verdict before that"
+        case "ask about other tasks" | "open for other tasks":
+            return _other_tasks_in_words(advice)
+        case "missing runs":
+            how = f"{run} tries lost ones again" if file else "their values have to be in the results"
+            return f"up to {count} missing runs keep a comparison open: {how}"
+        case "use the seed":
+            return "make the arms use their seed, or compare them on more tasks: copies of one run cannot decide"
+        case "at least so many units":
+            why = f": fewer than {LEAST_UNITS} units decide nothing" if each.units < LEAST_UNITS else ""
+            more = each.design.more(count)
+            return f"run at least {more}{why}{add}" if file else f"at least {more} would be needed{why}"
+        case "two runs on each task":
+            needed = (
+                "run two seeds or more on every task" if file else "two seeds or more on every task would be needed"
+            )
+            return f"{needed}: a single run has no spread{add if file else ''}"
+        case "so many units" | "too many units":
+            who = short(each.candidate, 40) if advice.compared > 1 else ""
+            size = f"an effect of {number(abs(each.effect or 0.0))} (the one seen{f' of {who}' if who else ''})"
+            if advice.target == "margin":
+                size = f"a difference of the margin{f' for {who}' if who else ''}"
+            if advice.kind == "too many units":
+                units = f"{number(MOST_UNITS)} {each.design.unit}s"
+                return f"deciding {size} would take more than {units}; --margin asks if they are equivalent"
+            too_small = "; if that is too small to matter, say so with --margin" if count > 10 * each.units else ""
+            return f"about {each.design.more(count)} would decide {size} with 80 % power{too_small}"
+
+
+def _other_tasks_in_words(advice: Advice) -> str:
+    """What the same runs say for the other population."""
+    other = advice.comparison.other
+    assert other is not None and other.design is not None
+    tasks, sample = len(other.design.tasks), other.value == "sample"
+    if advice.compared == 1:
+        if advice.kind == "ask about other tasks":
+            return f"add --tasks {other.value} for an answer {other.line}"
+        return f"{other.design.population} it is {other.verdict_in_words}{'; more tasks would tell' if sample else ''}"
+    about = f"for tasks like these {tasks}" if sample else f"on these {tasks} tasks only"
+    if other.design.unit == "task and seed":
+        about += f" and seeds like these {len(other.design.seeds)}"
+    if other.design.given:
+        about += f", {other.design.given}"
+    if advice.kind == "ask about other tasks":
+        return f"add --tasks {other.value} to decide {advice.number} of the {advice.of} that are open, {about}"
+    more = "; more tasks would decide that" if sample else ""
+    return f"{advice.number} of {advice.of} are undecided {about} (--tasks {other.value}){more}"

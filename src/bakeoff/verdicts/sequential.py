@@ -6,7 +6,7 @@ verdict may be read at any time; a test or an interval of fixed size is not vali
 
     if is_sequential(edition):
         report = sequential.report(results)
-        for comparison in report.comparisons: ...   # .sentence, .verdict, .effect, .interval, .p_adjusted
+        for comparison in report.comparisons: ...   # a `Comparison` with an `evidence_path`
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
-from bakeoff.stats.decision import Word, seed_has_no_effect
-from bakeoff.stats.evidence import Interval, unbounded
+from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, Reason, Word, seed_has_no_effect
+from bakeoff.stats.evidence import unbounded
 from bakeoff.stats.sequential import LEAST_PLANNED, LogE, SequentialRule, betting_log_e, shrunken_mean, symmetric_log_e
 from bakeoff.text import format_ends, format_level, number
 from bakeoff.verdicts.answer import Table
-from bakeoff.verdicts.compare import choose_arms
-from bakeoff.verdicts.design import Design, build_design, population_of
-from bakeoff.verdicts.eprocess import Paths, differences, evidence
+from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.designs import Design, build_design, pair_by_seed
+from bakeoff.verdicts.designs.seeds import Seeds
+from bakeoff.verdicts.eprocess import Paths, evidence
+from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.race import RaceReport, follow
 
-Reason = Literal["", "continue", "max_seeds", "futility", "missing", "seed_has_no_effect", "too_few"]
 _OPEN = ("planned", "running", "cancelled")
 _ASSUMES = {
     "symmetric": "without an effect a difference is as likely up as down",
@@ -43,53 +44,52 @@ _ASSUMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class SequentialComparison:
-    """One arm against the control. Effects are in the metric's own unit and direction: B - A."""
+class EvidencePath:
+    """How the evidence of one comparison grew, pair by pair in plan order.
 
-    metric: str
-    control: str
-    candidate: str
-    verdict: Word
-    reason: Reason
-    """Why there is no verdict; `continue` when more pairs may bring one."""
-    pairs: int
+    The comparison beside it has the confidence sequence as its interval, valid at every look at once: it excludes 0
+    exactly when better or worse was reached. Its p is valid at any time: 2 / the highest score so far, and p_adjusted is
+    at most alpha exactly when the threshold was reached. Its effect is the mean difference; after better or worse that
+    is selected, because the test stopped when it was large.
+    """
+
     planned: int
+    """Pairs at which the test ends."""
     decided_at: int | None
     """The pair at which the verdict was reached."""
     seeds: tuple[int, ...]
     differences: Array
-    """B - A of each pair in plan order; NaN where a run is lost."""
-    effect: float | None
-    """The mean difference. After `better` or `worse` it is selected: the test stopped because it was large."""
+    """B - A of each pair in the metric's own direction; NaN where a run is lost."""
     estimate: float | None
-    """After `better` or `worse`: the effect with less of that bias (`stats.sequential.shrunken_mean`)."""
-    interval: Interval
-    """Confidence sequence: valid at every look at once; excludes 0 exactly when better or worse was reached."""
-    p: float
-    """Anytime-valid p of this comparison alone: 2 / the highest score so far."""
-    p_adjusted: float
-    """At most alpha exactly when the threshold 2m/alpha was reached."""
+    """After better or worse: the effect with less of that bias (`stats.sequential.shrunken_mean`)."""
     paths: Paths
     threshold: float
     """e that decides better or worse: 2m/alpha."""
     margin_threshold: float
-    lost: int
-    failed: int
-    test: str
-    assumes: str
-    population: str
-    sentence: str
+    race: RaceReport | None = None
+    """With `goal = "best"`: which arms of the experiment are still in, and which one is the best."""
 
     @property
-    def stopped(self) -> bool:
-        return self.reason != "continue"
+    def pairs(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def score(self) -> float:
+        """The larger log e of better and worse after the last pair."""
+        return max(_last(self.paths.better), _last(self.paths.worse))
+
+
+def path_of(comparison: Comparison) -> EvidencePath:
+    """Return the evidence path of a comparison by a sequential test."""
+    assert comparison.evidence_path is not None
+    return comparison.evidence_path
 
 
 @dataclass(frozen=True, slots=True)
 class SequentialReport:
     """Every comparison of the edition, at this look."""
 
-    comparisons: tuple[SequentialComparison, ...]
+    comparisons: tuple[Comparison, ...]
     analysis: Analysis
     settings: Sequential
     source: str
@@ -103,7 +103,7 @@ class SequentialReport:
         """Nothing asks for more pairs."""
         if self.race is not None:
             return self.race.stopped
-        return all(comparison.stopped for comparison in self.comparisons)
+        return all(comparison.reason != "continue" for comparison in self.comparisons)
 
     @property
     def decided(self) -> bool:
@@ -114,21 +114,21 @@ class SequentialReport:
     @property
     def pairs(self) -> int:
         """Of the arms that went on longest."""
-        return max(comparison.pairs for comparison in self.comparisons) if self.race is None else self.race.pairs
+        return max(comparison.units for comparison in self.comparisons) if self.race is None else self.race.pairs
 
     @property
     def running(self) -> set[str]:
         """The arms that get further seeds; the others have left."""
         if self.race is not None:
             return set(self.race.survivors)
-        waiting = {each.candidate for each in self.comparisons if not each.stopped}
+        waiting = {each.candidate for each in self.comparisons if each.reason == "continue"}
         return waiting | {each.control for each in self.comparisons} if waiting else set()
 
     def left_at(self, arm: str) -> int | None:
         """The pair at which an arm left; None while it is in."""
         if self.race is not None:
             return next(runner.left_at for runner in self.race.runners if runner.arm == arm)
-        ends = [each.decided_at for each in self.comparisons if each.candidate == arm]
+        ends = [path_of(each).decided_at for each in self.comparisons if each.candidate == arm]
         return max(end or 0 for end in ends) if ends and None not in ends else None
 
     @property
@@ -140,10 +140,6 @@ class SequentialReport:
 
     def facts(self) -> dict[str, Any]:
         """Everything about it, as JSON shows it."""
-        names = (
-            "metric", "control", "candidate", "verdict", "pairs", "decided_at", "effect", "estimate", "p", "p_adjusted", "threshold",
-            "lost", "failed", "test", "assumes", "population", "sentence",
-        )  # fmt: skip
         return {
             "decided": self.decided,
             "stopped": self.stopped,
@@ -153,18 +149,7 @@ class SequentialReport:
             "sentences": self.sentences,
             "case": self.case or None,
             "race": None if self.race is None else self.race.facts(),
-            "comparisons": [
-                {
-                    **{name: getattr(each, name) for name in names},
-                    "reason": each.reason or None,
-                    "selected": each.estimate is not None,
-                    "confidence_sequence": [each.interval.low, each.interval.high],
-                    "level": each.interval.level,
-                    "e_better": [math.exp(min(value, 700.0)) for value in each.paths.better],
-                    "e_worse": [math.exp(min(value, 700.0)) for value in each.paths.worse],
-                }
-                for each in self.comparisons
-            ],
+            "comparisons": [_facts(each, path_of(each)) for each in self.comparisons],
         }
 
     def table(self) -> Table:
@@ -177,13 +162,14 @@ class SequentialReport:
         ]  # fmt: skip
         rows = []
         for each in self.comparisons:
+            path = path_of(each)
             scores = [
-                format_e(float(path[-1])) if len(path) and math.isfinite(path[-1]) else "-"
-                for path in (each.paths.better, each.paths.worse)
+                format_e(float(log_e[-1])) if len(log_e) and math.isfinite(log_e[-1]) else "-"
+                for log_e in (path.paths.better, path.paths.worse)
             ]
             rows.append([
-                each.candidate, each.metric, each.verdict, f"{each.pairs} of {each.planned}", number(each.effect),
-                number(each.estimate), format_ends(each.interval), *scores, number(each.threshold),
+                each.candidate, each.metric, each.verdict, f"{path.pairs} of {path.planned}", number(each.effect),
+                number(path.estimate), format_ends(each.interval), *scores, number(path.threshold),
             ])  # fmt: skip
         return Table(headers, rows, right=headers[3:])
 
@@ -202,12 +188,45 @@ class SequentialReport:
             if each.verdict != "undecided":
                 shown.append(f"{name} {each.verdict}")
                 continue
-            up, down = _last(each.paths.better), _last(each.paths.worse)
-            side = "better" if up >= down else "worse"
-            shown.append(f"{name} e({side}) = {format_e(max(up, down))} of {each.threshold:g}")
+            path = path_of(each)
+            side = "better" if _last(path.paths.better) >= _last(path.paths.worse) else "worse"
+            shown.append(f"{name} e({side}) = {format_e(path.score)} of {path.threshold:g}")
         more = len(self.comparisons) - len(shown)
-        text = f"{self.pairs} of at most {self.comparisons[0].planned} pairs: {', '.join(shown)}"
+        text = f"{self.pairs} of at most {path_of(self.comparisons[0]).planned} pairs: {', '.join(shown)}"
         return f"{text} and {more} more" if more else text
+
+
+def _facts(comparison: Comparison, path: EvidencePath) -> dict[str, Any]:
+    """One comparison as JSON shows it."""
+    names = (
+        "metric",
+        "control",
+        "candidate",
+        "verdict",
+        "effect",
+        "p",
+        "p_adjusted",
+        "failed",
+        "population",
+        "sentence",
+    )
+    assert comparison.interval is not None
+    return {
+        **{name: getattr(comparison, name) for name in names},
+        "pairs": path.pairs,
+        "decided_at": path.decided_at,
+        "estimate": path.estimate,
+        "threshold": path.threshold,
+        "lost": comparison.missing,
+        "test": comparison.decision.method,
+        "assumes": comparison.decision.assumes,
+        "reason": comparison.reason or None,
+        "selected": path.estimate is not None,
+        "confidence_sequence": [comparison.interval.low, comparison.interval.high],
+        "level": comparison.interval.level,
+        "e_better": [math.exp(min(value, 700.0)) for value in path.paths.better],
+        "e_worse": [math.exp(min(value, 700.0)) for value in path.paths.worse],
+    }
 
 
 def report(results: Results, metrics: Sequence[str] = (), question: Question | None = None) -> SequentialReport:
@@ -226,6 +245,8 @@ def report(results: Results, metrics: Sequence[str] = (), question: Question | N
         if question.control or question.arms:
             raise UsageError(f"{results.label} looks for the best of all arms; leave --control and --arms out")
         family = len(arms) * (len(arms) - 1) // 2
+    elif question.control is not None and question.control != (analysis.control or arms[0]):
+        family = family * len(arms) // 2  # every pair of arms could have been asked for
     rule = sequential_rule(analysis, settings, family)
     ended = ended_seeds(results)
     rows = [row for row in results.rows if row.seed in ended[row.arm]]
@@ -246,6 +267,8 @@ def report(results: Results, metrics: Sequence[str] = (), question: Question | N
         for name, each in zip(names, observed, strict=True)
         for candidate in candidates
     ]
+    if standing is not None:
+        comparisons = [replace(each, evidence_path=replace(path_of(each), race=standing)) for each in comparisons]
     return SequentialReport(tuple(comparisons), analysis, settings, results.label, standing)
 
 
@@ -296,60 +319,86 @@ def compare_pairs(
     rule: SequentialRule,
     settings: Sequential,
     analysis: Analysis,
-) -> SequentialComparison:
-    """One comparison over the pairs of both arms. `ended` has each arm's seeds in plan order."""
+) -> Comparison:
+    """Compare two arms over the pairs of both. `ended` has each arm's seeds in plan order."""
     seeds = tuple(seed for seed in ended[candidate] if seed in ended[control])
     known = np.array([])
     verdict: Word = "undecided"
     reason: Reason = "continue"
     at: int | None = None
     paths, interval, highest = Paths(known, known), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
-    population, lost, failed = "no pair yet", 0, 0
+    design: Design = Seeds(unit="seed", control={}, candidate={}, tasks=(), seeds=(), population="no pair yet")
     if observations is not None and seeds:
         pair = (control, candidate)
         rows = [row for row in observations.rows if row.arm not in pair or row.seed in seeds]
         fixed = observations.analysis.model_copy(update={"tasks": "fixed"})
         built = build_design(replace(observations, rows=rows, analysis=fixed), control, candidate)
-        design = replace(built, kind="seeds over tasks", unit="seed", seeds=seeds)
-        low, high = differences(design, design.seeds)
+        design = pair_by_seed(built, seeds)
+        low, high = design.differences_in_order(seeds)
         known = np.where(low == high, design.sign * low, np.nan)
         verdict, reason, at = _verdict(design, low, high, rule, settings)
         paths, interval, highest = evidence(low, high, rule)
-        interval = interval.negated() if design.sign < 0 else interval
-        population = population_of(
-            design.kind, "seed", design.tasks, design.control, design.candidate, given=design.given
-        )
-        lost, failed = design.missing, design.failed
     p = min(1.0, 2.0 * math.exp(-highest))
     values = known[np.isfinite(known)]
     threshold = 2.0 * rule.comparisons / rule.alpha
-    comparison = SequentialComparison(
-        metric=metric,
-        control=control,
-        candidate=candidate,
-        verdict=verdict,
-        reason=reason,
-        pairs=len(seeds),
+    path = EvidencePath(
         planned=rule.planned,
         decided_at=at,
         seeds=seeds,
         differences=known,
-        effect=float(values.mean()) if values.size else None,
         estimate=shrunken_mean(values, threshold) if verdict in ("better", "worse") and values.size else None,
-        interval=interval,
-        p=p,
-        p_adjusted=min(1.0, rule.comparisons * p),
         paths=paths,
         threshold=threshold,
         margin_threshold=rule.comparisons / rule.alpha,
-        lost=lost,
-        failed=failed,
-        test=f"{settings.test} e-process",
-        assumes=_ASSUMES[settings.test],
-        population=population,
-        sentence="",
     )
-    return replace(comparison, sentence=_sentence(comparison, analysis))
+    effect = float(values.mean()) if values.size else None
+    decision = Decision(
+        verdict, reason, effect=None if effect is None else design.sign * effect, p=p,
+        p_adjusted=min(1.0, rule.comparisons * p), interval=interval, decision_interval=interval,
+        method=f"{settings.test} e-process", assumes=_ASSUMES[settings.test], n=len(seeds),
+    )  # fmt: skip
+    return _comparison(metric, control, candidate, design, decision, path, rule.comparisons, analysis)
+
+
+def _comparison(
+    metric: str,
+    control: str,
+    candidate: str,
+    design: Design,
+    decision: Decision,
+    path: EvidencePath,
+    comparisons: int,
+    analysis: Analysis,
+) -> Comparison:
+    """Put a decision and the path to it into a comparison, in the metric's own direction."""
+    interval = decision.interval
+    own = interval.negated() if interval is not None and design.sign < 0 else interval
+    comparison = Comparison(
+        metric=metric,
+        control=control,
+        candidate=candidate,
+        verdict=decision.verdict,
+        reason=decision.reason,
+        p=decision.p,
+        p_adjusted=decision.p_adjusted,
+        decision=decision,
+        sentence="",
+        population=design.population,
+        units=path.pairs,
+        effect=None if decision.effect is None else design.sign * decision.effect,
+        interval=own,
+        decision_interval=own,
+        equivalence_interval=None,
+        missing=design.missing,
+        failed=design.failed,
+        seen_ends=design.seen_ends and design.missing > 0,
+        skew=None,
+        campaign=CAMPAIGN_WORDS[decision.verdict],
+        family=comparisons,
+        design=design,
+        evidence_path=path,
+    )
+    return replace(comparison, sentence=_sentence(comparison, path, analysis))
 
 
 def _verdict(
@@ -389,29 +438,27 @@ def _seeds_are_copies(design: Design) -> bool:
     return len(design.seeds) > 1 and seed_has_no_effect(*strata)
 
 
-def _sentence(comparison: SequentialComparison, analysis: Analysis) -> str:
+def _sentence(comparison: Comparison, path: EvidencePath, analysis: Analysis) -> str:
     about = f"{comparison.candidate} against {comparison.control} on {comparison.metric}, {comparison.population}"
-    interval, at = comparison.interval, comparison.decided_at
+    interval, at = comparison.interval, path.decided_at
     if comparison.verdict == "undecided":
-        score = format_e(max(_last(comparison.paths.better), _last(comparison.paths.worse)))
-        reached = f"e = {score} of {comparison.threshold:g} needed"
-        pairs, planned = comparison.pairs, comparison.planned
+        reached = f"e = {format_e(path.score)} of {path.threshold:g} needed"
         why = {
-            "continue": f"{reached} after {pairs} of at most {planned} pairs",
-            "max_seeds": f"{reached} at the planned end of {planned} pairs",
-            "futility": f"{reached} after {pairs} pairs, and the {planned} planned ones would hardly decide it",
+            "continue": f"{reached} after {path.pairs} of at most {path.planned} pairs",
+            "max_seeds": f"{reached} at the planned end of {path.planned} pairs",
+            "futility": f"{reached} after {path.pairs} pairs, and the {path.planned} planned ones would hardly decide it",
             "seed_has_no_effect": "every arm gives the same value on every seed, and copies are not replicates",
         }.get(comparison.reason, "the missing runs could change the verdict either way")
         return f"Undecided: {about}: {why}."
-    assert comparison.effect is not None
+    assert comparison.effect is not None and interval is not None
     sequence = f"{format_level(interval.level)} confidence sequence {format_ends(interval)}"
     measured = f"{number(comparison.effect, sign=True)} ({sequence})"
     if comparison.verdict == "equivalent":
         return f"Equivalent: {about}: {measured} lies within {analysis.margin:g}, from pair {at} on."
-    assert comparison.estimate is not None
+    assert path.estimate is not None
     return (
-        f"{comparison.verdict.capitalize()}: {about}: {measured}, reached at pair {at} of at most {comparison.planned}. "
-        f"The test stopped because the effect looked large; {number(comparison.estimate, sign=True)} is an estimate with less bias."
+        f"{comparison.verdict.capitalize()}: {about}: {measured}, reached at pair {at} of at most {path.planned}. "
+        f"The test stopped because the effect looked large; {number(path.estimate, sign=True)} is an estimate with less bias."
     )
 
 

@@ -15,11 +15,13 @@ import numpy as np
 
 from bakeoff.records.run import run_notes
 from bakeoff.results.table import Array, Results
+from bakeoff.spec.workload import ESTIMATED
 from bakeoff.stats.aggregates import chance_interval, pass_at_k, pass_hat_k
 from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
-from bakeoff.text import NOTHING, duration, number
+from bakeoff.text import NOTHING, duration, number, percent
 from bakeoff.verdicts.answer import Answer, Block, Notes, Table, Text, observe_metric
+from bakeoff.verdicts.caveats import Caveats, caveats_of
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Summarize
 from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
@@ -32,8 +34,6 @@ LEVEL = 0.95
 """Of all intervals here."""
 USED = ("tokens", "cost", "seconds")
 """Metrics of resources that runs use, where they report them."""
-ESTIMATED = "tokens_estimated"
-"""The metric of a run whose tokens, and so its cost, are not counted but estimated."""
 MOST_OTHERS = 40
 """Rows in the table of other metrics."""
 CONDUCT = ("tampered", "honeypot")
@@ -134,8 +134,10 @@ class Tally:
     """Tries that reached the goal."""
     used: Mapping[str, float]
     """Sums over runs that reported them."""
-    estimated: bool = False
-    """Some of the tokens are estimated."""
+    estimated: Mapping[str, float]
+    """The part of each sum that is estimated, where there is one."""
+    self_reported: bool = False
+    """The work of some run could have written its score itself."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ class SummarizeAnswer(Answer):
     """What succeeded runs say about themselves."""
 
     title = "Summary"
+    shows_means = True
     exit_code = 0
 
     def facts(self) -> dict[str, Any]:
@@ -168,6 +171,7 @@ class SummarizeAnswer(Answer):
             "others": {name: {arm: asdict(mean) for arm, mean in arms.items()} for name, arms in self.others.items()},
             "retries": retry_facts(self.uncounted),
             "notes": list(self.notes),
+            "settings": self.all_settings,
             "bakeoff": __version__,
         }
 
@@ -201,14 +205,17 @@ class SummarizeAnswer(Answer):
             if len(self.others) > MOST_OTHERS:
                 title += f" (the first {MOST_OTHERS} of {len(self.others)}; --json has all)"
             blocks.append(Table(["metric", *arms], rows, title, arms))
-        if any(tally.estimated for tally in self.by_arm):
-            blocks.append(Text("~ the provider did not count all tokens: they are estimated from the length of texts"))
+        if guessed := [line for tally in self.by_arm for line in _guessed(tally)]:
+            text = f"~ the provider's count never arrived for a part, which is estimated: {'; '.join(guessed)}"
+            blocks.append(Text(text))
+        if arms := [tally.arm for tally in self.by_arm if tally.self_reported]:
+            blocks += [Text(f"* {line}") for line in Caveats(tuple(arms)).sentences(self.metric)]
         if (table := retry_table(self.uncounted)) is not None:
             blocks.append(table)
         if warnings := retry_warnings(self.uncounted):
             blocks.append(Notes("Warnings", warnings))
         if self.notes:
-            blocks.append(Notes("Notes of runs", self.notes))
+            blocks.append(Notes("Notes", self.notes))
         return blocks
 
 
@@ -219,9 +226,18 @@ def _cells(tally: Tally, used: Sequence[str]) -> list[str]:
     amounts = [
         duration(tally.used.get(name)) if name == "seconds" else number(tally.used.get(name)) for name in used
     ]  # fmt: skip
-    guessed = tally.estimated and {"tokens", "cost"}
-    amounts = [f"~{text}" if guessed and name in guessed else text for name, text in zip(used, amounts, strict=True)]
-    return [tally.arm, tries, number(tally.mean), interval, number(tally.best), str(tally.passed), *amounts]
+    amounts = [f"~{text}" if name in tally.estimated else text for name, text in zip(used, amounts, strict=True)]
+    mean = number(tally.mean) + "*" * tally.self_reported
+    return [tally.arm, tries, mean, interval, number(tally.best), str(tally.passed), *amounts]
+
+
+def _guessed(tally: Tally) -> list[str]:
+    """`b: 12 % of cost`, for each sum that is estimated in part."""
+    return [
+        f"{tally.arm}: {percent(part / tally.used[name])} of {name}"
+        for name, part in tally.estimated.items()
+        if tally.used.get(name)
+    ]
 
 
 def answer(results: Results, question: Summarize) -> SummarizeAnswer:
@@ -244,13 +260,13 @@ def answer(results: Results, question: Summarize) -> SummarizeAnswer:
     settings = {"metric": observations.metric, "goal": goal, "version": __version__}
     return SummarizeAnswer(
         results.label, settings, observations.metric, goal, by_task, by_arm, passes, results.uncounted,
-        _others(results, observations), run_notes((row.run_id, row.status, row.error) for row in results.rows),
+        _others(results, observations), [*results.notes, *run_notes((row.run_id, row.status, row.error) for row in results.rows)],
     )  # fmt: skip
 
 
 def _others(results: Results, observations: Observations) -> dict[str, dict[str, Mean]]:
     """Means of all metrics that no other table shows, by name and arm, over the runs that have a number."""
-    shown = {observations.metric, *USED, *CONDUCT, ESTIMATED}
+    shown = {observations.metric, *USED, *CONDUCT, *(f"{name}{ESTIMATED}" for name in USED)}
     values: dict[str, dict[str, list[float]]] = {}
     for row, observed in zip(results.rows, observations.rows, strict=True):
         for name, value in row.metrics.items():
@@ -273,10 +289,14 @@ def _tally(
     sign = 1.0 if observations.larger_is_better else -1.0
     low, high = t_interval(values, observations.bounds)
     used: dict[str, float] = {}
+    estimated: dict[str, float] = {}
     for each in numbers:
+        metrics = results.rows[each].metrics
         for name in (*USED, *CONDUCT):
-            if isinstance(value := results.rows[each].metrics.get(name), int | float):
+            if isinstance(value := metrics.get(name), int | float):
                 used[name] = used.get(name, 0.0) + float(value)
+            if isinstance(value := metrics.get(f"{name}{ESTIMATED}"), int | float) and value:
+                estimated[name] = estimated.get(name, 0.0) + float(value)
     return Tally(
         arm=arm,
         task=task,
@@ -289,7 +309,8 @@ def _tally(
         best=max(values, key=lambda value: sign * value, default=None),
         passed=sum(row.state == "scored" and sign * row.value >= sign * goal for row in rows),
         used=used,
-        estimated=any(results.rows[each].metrics.get(ESTIMATED) for each in numbers),
+        estimated=estimated,
+        self_reported=bool(caveats_of([results.rows[each] for each in numbers], observations.metric).self_reported),
     )
 
 
@@ -300,9 +321,11 @@ def _over_tasks(observations: Observations, arm: str, tallies: Sequence[Tally]) 
     sign = 1.0 if observations.larger_is_better else -1.0
     low, high = t_interval(means, observations.bounds)
     used: dict[str, float] = {}
+    estimated: dict[str, float] = {}
     for tally in tallies:
-        for name, value in tally.used.items():
-            used[name] = used.get(name, 0.0) + value
+        for sums, more in ((used, tally.used), (estimated, tally.estimated)):
+            for name, value in more.items():
+                sums[name] = sums.get(name, 0.0) + value
     return Tally(
         arm=arm,
         task=None,
@@ -315,7 +338,8 @@ def _over_tasks(observations: Observations, arm: str, tallies: Sequence[Tally]) 
         best=max(best, key=lambda value: sign * value, default=None),
         passed=sum(tally.passed or 0 for tally in tallies),
         used=used,
-        estimated=any(tally.estimated for tally in tallies),
+        estimated=estimated,
+        self_reported=any(tally.self_reported for tally in tallies),
     )
 
 

@@ -21,6 +21,7 @@ from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Experiment, Sequential
 from bakeoff.spec.plan import Plan, Run
 from bakeoff.spec.select import Facts, Test
+from bakeoff.verdicts.answer import check_direction
 from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, report, sequential_rule
 
 LEAST_BLOCK = 4
@@ -91,7 +92,9 @@ class UntilDecided:
 
     def _withdraw(self) -> None:
         """Take runs that were never started out of the plan where their arm has left since they were planned."""
-        pairs = {seed: place for place, seed in enumerate(self._session.plan.experiment.seeds, start=1)}
+        pairs: dict[int | None, int] = {
+            seed: place for place, seed in enumerate(self._session.plan.experiment.seeds, start=1)
+        }
         last = {arm.name: self.report.left_at(arm.name) for arm in self._session.plan.arms}
         self._session.edition.withdraw_runs([
             run.position
@@ -136,6 +139,7 @@ def _resumed(plan: Plan, options: Options) -> tuple[Experiment, dict[int, set[st
             )
         arms: dict[int, set[str]] = {}
         for run in edition.runs():
+            assert run.seed is not None  # only imported runs have none, and an import is not sequential
             arms.setdefault(run.seed, set()).add(run.arm)
         return began, arms
     finally:
@@ -192,6 +196,8 @@ def _check(plan: Plan) -> None:
         raise UsageError(
             f"sequential.goal = 'best' needs one metric, and {', '.join(metrics)} are declared; empty analysis.primary"
         )
+    for metric in metrics:
+        check_direction(metric, analysis.about(metric), analysis, metrics, in_file=True)
     tasks = [task.name for task in plan.tasks]
     if len(plan.cells) != len(arms) * len(tasks):
         raise UsageError("a pair needs both arms on the same tasks, and not every arm meets every task")

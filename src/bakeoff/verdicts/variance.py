@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
 from bakeoff.stats.power import decidable, minimum_detectable_effect, relative_error, units_for_relative_error
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text
-from bakeoff.verdicts.design import build_design
+from bakeoff.verdicts.designs import build_design
+from bakeoff.verdicts.designs.base import PlanUnit
 from bakeoff.verdicts.observations import Observations, observe
-from bakeoff.verdicts.pilot import Estimate, units_at
+from bakeoff.verdicts.planning import Estimate, units_at
 from bakeoff.verdicts.question import Variance
-from bakeoff.verdicts.testing import sides
+from bakeoff.verdicts.repeats import refuse_curves
 from bakeoff.version import __version__
 
 AREA, SLOPE = "AUC", "Derivative"
@@ -228,7 +229,7 @@ class Sample:
     arm: str
     metric: str
     values: Array
-    unit: Literal["run", "seed", "task"]
+    unit: PlanUnit
     population: str
     failed: int
     missing: tuple[str, ...]
@@ -247,18 +248,7 @@ def draw_sample(observations: Observations, arm: str) -> Sample:
     if not known:
         raise UsageError(f"{arm!r}: none of its {len(rows)} runs has a value of {observations.metric}")
     design = build_design(replace(observations, rows=known), arm, arm)
-    side, _ = sides(design)
-    unit: Literal["run", "seed", "task"] = "seed"
-    values = side[0]
-    if design.kind in ("tasks", "rollouts"):
-        unit = "task" if design.kind == "tasks" else "run"
-    elif design.kind == "crossed":
-        values = values.mean(axis=0)
-    elif design.kind in ("fixed seeds", "fixed rollouts"):
-        if len({part.size for part in side}) > 1:
-            raise UsageError("the tasks have different numbers of runs; plan with tasks of one number")
-        values = np.mean(side, axis=0)
-        unit = "seed" if design.kind == "fixed seeds" else "run"
+    values, unit = design.one_arm()
     return Sample(
         arm=arm,
         metric=observations.metric,
@@ -285,16 +275,20 @@ class VarianceAnswer(Answer):
     runs: Sequence[str]
     """Names of runs that were given one by one; empty otherwise."""
     precisions: Sequence[Precision]
+    notes: Sequence[str] = ()
+    """About where the runs come from."""
 
     title = "Precision"
+    shows_means = True
 
     def facts(self) -> dict[str, Any]:
         return {
             "version": __version__,
             "source": self.source or list(self.runs),
             "metric": self.metric,
-            "settings": self.settings,
+            "settings": self.all_settings,
             "statistics": [precision.facts() for precision in self.precisions],
+            "notes": list(self.notes),
         }
 
     def blocks(self) -> list[Block]:
@@ -316,6 +310,7 @@ class VarianceAnswer(Answer):
             blocks += [Text(sentence) for sentence in precision.sentences()]
         unit = self.precisions[0].sample.unit
         blocks.append(Text(f"Bands: {BANDS}. Figures beyond these {unit}s are projected."))
+        blocks += [Text(f"Note: {note}.") for note in self.notes]
         return blocks
 
     @property
@@ -343,6 +338,8 @@ def answer(results: Results, question: Variance) -> VarianceAnswer:
         label: observe(results, metric, analysis.model_copy(update={"summary": summary}))
         for label, summary in statistics.items()
     }
+    for observations in observed.values():
+        refuse_curves(observations)
     precisions = []
     for arm in question.arms or next(iter(observed.values())).arms:
         for label, observations in observed.items():
@@ -358,4 +355,4 @@ def answer(results: Results, question: Variance) -> VarianceAnswer:
         "threshold": question.precision, "alpha": analysis.alpha, "power": question.power, "window": window, "bands": BANDS,
     }  # fmt: skip
     names = [row.name for row in results.rows] if one_by_one else []
-    return VarianceAnswer(results.label, settings, metric, names, precisions)
+    return VarianceAnswer(results.label, settings, metric, names, precisions, results.notes)

@@ -14,9 +14,10 @@ from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.evidence import Interval
 from bakeoff.stats.power import chance_to_detect, minimum_detectable_effect
 from bakeoff.text import number, percent, short
-from bakeoff.verdicts.pilot import Estimate
+from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.planning import Estimate
 from bakeoff.verdicts.power import Plan
-from bakeoff.verdicts.sequential import SequentialComparison, SequentialReport
+from bakeoff.verdicts.sequential import SequentialReport, path_of
 from bakeoff.verdicts.variance import BANDS, Curve, Precision
 from bakeoff.web.arms import height_for
 from bakeoff.web.figure import Axis, Band, Bars, Dash, Dots, Figure, Line, Mark, Panel, Rule, Span, dash
@@ -133,42 +134,44 @@ _LOWEST = -2.0
 def e_process(report: SequentialReport) -> Figure:
     """One panel for each comparison; the evidence axis is logarithmic."""
     first = report.comparisons[0]
+    path = path_of(first)
     panels = [_evidence_panel(one, titled=len(report.comparisons) > 1) for one in report.comparisons]
     names = " and ".join(dict.fromkeys(one.candidate for one in report.comparisons[:3]))
     title = f"{first.metric}: {names} against {first.control}"
     if len(report.comparisons) == 1:
-        title += f", {first.verdict} after {first.decided_at or first.pairs} pairs"
+        title += f", {first.verdict} after {path.decided_at or path.pairs} pairs"
     margin = ""
-    if first.paths.above is not None:
+    if path.paths.above is not None:
         margin = f" Green and violet: evidence against a difference of more than {number(report.analysis.margin)} down or up."
     caption = (
-        f"{first.test.capitalize()} over pairs in plan order (one pair for each seed, N = {first.pairs} of at most "
-        f"{first.planned}). Without an effect the score reaches its threshold, {number(first.threshold)} = 2m/alpha, at any "
-        f"time with a chance of at most alpha = {report.analysis.alpha:g}. Assumes that {first.assumes}.{margin} "
+        f"{first.decision.method.capitalize()} over pairs in plan order (one pair for each seed, N = {path.pairs} of at most "
+        f"{path.planned}). Without an effect the score reaches its threshold, {number(path.threshold)} = 2m/alpha, at any "
+        f"time with a chance of at most alpha = {report.analysis.alpha:g}. Assumes that {first.decision.assumes}.{margin} "
         f"{report.source}."
     )
     return Figure(title, caption, panels)
 
 
-def _evidence_panel(comparison: SequentialComparison, titled: bool) -> Panel:
-    paths, decided_at = comparison.paths, comparison.decided_at
+def _evidence_panel(comparison: Comparison, titled: bool) -> Panel:
+    path = path_of(comparison)
+    paths, decided_at = path.paths, path.decided_at
     lines: list[tuple[Array, str, Dash]] = [
         (paths.better, "e for better", "solid"), (paths.worse, "e for worse", "dashed"),
     ]  # fmt: skip
     rules = [
-        Rule("y", math.log10(comparison.threshold), f"decided: {number(comparison.threshold)}"),
+        Rule("y", math.log10(path.threshold), f"decided: {number(path.threshold)}"),
         Rule("y", 0.0, dash="solid"),
     ]
     stop, colour = (paths.worse, 1) if comparison.verdict == "worse" else (paths.better, 0)
     if paths.above is not None and paths.below is not None:
         lines += [(paths.above, "e for above -margin", "dotted"), (paths.below, "e for below +margin", "dotted")]
-        both = f"equivalent: both {number(comparison.margin_threshold)}"
-        rules.insert(0, Rule("y", math.log10(comparison.margin_threshold), both, dash="dotted"))
+        both = f"equivalent: both {number(path.margin_threshold)}"
+        rules.insert(0, Rule("y", math.log10(path.margin_threshold), both, dash="dotted"))
         if comparison.verdict not in ("better", "worse"):
             stop, colour = np.minimum(paths.above, paths.below), 2
-    x = np.arange(0.0, comparison.pairs + 1.0)
+    x = np.arange(0.0, path.pairs + 1.0)
     marks: list[Mark] = []
-    top = math.log10(comparison.threshold)
+    top = math.log10(path.threshold)
     for colour, (log_e, label, kind) in enumerate(lines):
         # From 1 before the first pair, in powers of ten.
         y = np.maximum(np.concatenate(([0.0], log_e)) / math.log(10.0), _LOWEST)

@@ -184,7 +184,7 @@ def about(contents: Contents) -> list[tuple[str, str]]:
     runs, tally = contents.runs, contents.tally
     started = [run.started_at for run in runs if run.started_at is not None]
     ended = [run.ended_at for run in runs if run.ended_at is not None]
-    seeds = sorted({run.seed for run in runs})
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
     rollouts = 1 + max((run.rollout for run in runs), default=0)
     lines = [("experiment", contents.label), ("workload", contents.experiment.workload)]
     seed_names = [str(seed) for seed in seeds]
@@ -223,6 +223,7 @@ def provenance(contents: Contents) -> list[list[tuple[str, str]]]:
             ("Python", f"{origin.get('python', '-')}, bakeoff {origin.get('packages', {}).get('bakeoff', '-')}"),
             ("command line", shlex.join(origin.get("argv", []))),
             ("directory", str(origin.get("cwd", "-"))),
+            ("order seed", str(origin.get("order_seed", "-"))),
         ]
         sessions.append(facts)
     return sessions

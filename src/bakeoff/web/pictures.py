@@ -25,11 +25,9 @@ from bakeoff.verdicts import sequential
 from bakeoff.verdicts.answer import answer, is_sequential, observe_metric
 from bakeoff.verdicts.compare import Comparison
 from bakeoff.verdicts.compare_answer import CompareAnswer
-from bakeoff.verdicts.design import ONE_PAIR_A_UNIT
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Plot, Power, Rank
 from bakeoff.verdicts.screen import Standings
-from bakeoff.verdicts.testing import sides
 from bakeoff.verdicts.variance import draw_sample, precision
 from bakeoff.web import arms as of_arms
 from bakeoff.web import comparisons as of_comparisons
@@ -51,6 +49,13 @@ def draw(kind: str, results: Results, plot: Plot) -> Figure:
     if plot.only_tasks:
         results = replace(results, rows=[row for row in results.rows if row.task in plot.only_tasks])
     return KINDS[kind](results, plot)
+
+
+def _directions(plot: Plot) -> Plot:
+    """Only what the question says about directions: everything else is as declared."""
+    return Plot.ask(
+        direction=[*([plot.direction] if plot.direction else []), *(f"{m}={d}" for m, d in plot.directions.items())]
+    )
 
 
 def _curves(results: Results, plot: Plot) -> Figure:
@@ -98,11 +103,12 @@ def _differences(results: Results, plot: Plot) -> Figure:
         raise UsageError("no pair has ended yet")
     shown = []
     for each in report.comparisons:
-        level = f"{format_level(each.interval.level)} confidence sequence, {each.test}"
-        seeds = tuple(str(seed) for seed in each.seeds)
+        assert each.interval is not None and each.evidence_path is not None
+        level = f"{format_level(each.interval.level)} confidence sequence, {each.decision.method}"
+        seeds = tuple(str(seed) for seed in each.evidence_path.seeds)
         shown.append(
             Differences(
-                each.metric, each.control, each.candidate, "seed", seeds, each.differences, each.effect or 0.0,
+                each.metric, each.control, each.candidate, "seed", seeds, each.evidence_path.differences, each.effect or 0.0,
                 each.interval, level, each.verdict, report.analysis.margin,
             )
         )  # fmt: skip
@@ -122,20 +128,10 @@ def _pairs(verdict: CompareAnswer, comparisons: Sequence[Comparison]) -> list[Di
         if not comparison.design.paired:
             raise UsageError(f"{about[2]} and {about[1]} share no seeds, so there are no pairs to draw")
         design = comparison.design.without_missing()
-        parts = [design.sign * (y - x).ravel() for x, y in zip(*sides(design), strict=True)]
+        parts = [design.sign * (y - x).ravel() for x, y in zip(*design.arrays(), strict=True)]
         if not any(part.size for part in parts):
             raise UsageError(f"no pair of {about[2]} and {about[1]} is known")
-        match design.kind:
-            case "tasks":
-                unit, names = "task", design.tasks
-            case "seeds":
-                unit, names = "seed", tuple(str(seed) for _, seed in design.control)
-            case "seeds over tasks":
-                unit, names = "seed", tuple(str(seed) for seed in design.seeds)
-            case _:
-                places = [(task, seed) for task in design.tasks for seed in design.seeds]
-                names = tuple(f"{task}, seed {seed}" for task, seed in places if (task, seed) in design.control)
-                unit = "seed on a task"
+        unit, names = design.named_pairs()
         values = np.concatenate(parts)
         interval = comparison.deciding_interval
         kind = f"{format_level(interval.level)} interval, {comparison.decision.method}" if interval else "no interval"
@@ -151,7 +147,7 @@ def _bootstrap(results: Results, plot: Plot) -> Figure:
             "a bootstrap needs a fixed number of runs, and this edition stopped when it saw its results; see `plot differences`"
         )
     verdict = _compare(results, plot)
-    if any(each.design is None or each.design.kind not in ONE_PAIR_A_UNIT for each in verdict.comparisons):
+    if any(each.design is None or not each.design.one_pair_a_unit for each in verdict.comparisons):
         raise UsageError("the bootstrap is drawn where one unit is one pair: a seed, or a task; see `plot differences`")
     shown = []
     for pairs in _pairs(verdict, verdict.comparisons):
@@ -164,7 +160,7 @@ def _bootstrap(results: Results, plot: Plot) -> Figure:
 
 def _variance(results: Results, plot: Plot) -> Figure:
     """Precision of each arm's mean against the number of units."""
-    observations = observe_metric(results, plot.metric or results.primary()[0], Plot())
+    observations = observe_metric(results, plot.metric or results.primary()[0], _directions(plot))
     alpha = observations.analysis.alpha
     try:
         precisions = [
@@ -195,7 +191,9 @@ def _profiles(results: Results, plot: Plot) -> Figure:
 
 def _radial(results: Results, plot: Plot) -> Figure:
     """Arms over tasks, or over metrics, around a circle, with the table."""
-    observed = [observe_metric(results, metric, Plot()) for metric in (plot.metrics or results.primary()[:1])]
+    observed = [
+        observe_metric(results, metric, _directions(plot)) for metric in (plot.metrics or results.primary()[:1])
+    ]
     arms = list(plot.arms) or observed[0].arms
     for observations in observed:
         reporting = {row.arm for row in observations.rows if row.state == "scored"}
@@ -397,7 +395,7 @@ def _cost(contents: Contents, cost: str, metric: str) -> Figure:
             if (task, arm) in pairs:
                 prices, values = np.array(pairs[task, arm]).T
                 tasks.setdefault(task, []).append(Point(arm, prices, values, contents.colour(arm)))
-    larger = contents.analysis.direction == "maximize"
+    larger = contents.analysis.about(metric).direction != "minimize"
     return of_arms.cost_against_quality(tasks, cost, metric, larger_is_better=larger, source=f"{contents.label}.")
 
 

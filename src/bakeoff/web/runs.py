@@ -22,6 +22,7 @@ from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.records.series import read_block
 from bakeoff.text import printable
+from bakeoff.trees import walk
 from bakeoff.web.contents import Contents, is_number
 
 
@@ -159,7 +160,7 @@ class Details:
         """The number of its list of files: most runs leave the same names behind."""
         home = self.contents.edition.paths.run(run.run_id)
         paths: list[str] = []
-        for place, folders, names in os.walk(home):
+        for place, folders, names in walk(home):
             folders.sort()
             paths += [os.path.relpath(os.path.join(place, name), home) for name in sorted(names)]
             if len(paths) > MOST_FILES:

@@ -6,7 +6,6 @@ or runs are dealt anew to the arms (unpaired), and the statistic is computed eac
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,28 +15,24 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.stats import decision
 from bakeoff.stats.bootstrap import row_iqms
-from bakeoff.stats.detection import Design
+from bakeoff.stats.detection import Design as Pairing
 from bakeoff.stats.evidence import Interval, with_margin
-from bakeoff.stats.numerics import Array, is_constant, sd
+from bakeoff.stats.numerics import Array, is_constant
 from bakeoff.stats.permutation import SignFlip
 from bakeoff.stats.power import (
     ONE,
     Components,
     Family,
     from_pilot,
-    nested_components,
     simulate,
     spread_bound,
     units_needed,
-    variance_components,
 )
 from bakeoff.stats.ranks import mann_whitney, wilcoxon
-from bakeoff.stats.ttests import crossed_variance, one_sample_t, welch_t
-from bakeoff.verdicts.design import Design as ArmsDesign
-from bakeoff.verdicts.design import build_design
+from bakeoff.stats.ttests import one_sample_t, welch_t
+from bakeoff.verdicts.designs import Design, build_design
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Question
-from bakeoff.verdicts.testing import sides
 
 Unit = Literal["unit", "run", "seed", "task", "pair"]
 
@@ -52,7 +47,7 @@ class Spread:
 
     sd: float
     upper: float
-    design: Design
+    design: Pairing
     unit: Unit
     confidence: float | None = None
     """Of the upper limit; None when the sd was given and is taken as it is."""
@@ -71,7 +66,7 @@ class Estimate:
 
 
 def units_at(
-    effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Design, family: Family = ONE
+    effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Pairing, family: Family = ONE
 ) -> Estimate:
     """Units that detect the effect at each of two spreads."""
     units: list[int | None] = []
@@ -119,20 +114,14 @@ def pilot(
         replace(observations, rows=rows), control, candidate,
         unpaired=question.unpaired, intersect=True,
     )  # fmt: skip
-    values, unit = _noise(design)
-    spread = _spread(values, unit, confidence)
+    values = design.noise()
+    spread = _spread(design, values, confidence)
     notes = [f"missing runs that are left out of the pilot: {lost}"] if lost else []
     # A missing run leaves the other arm's run alone; more than these have no counterpart in the table at all.
     alone = design.unmatched.control + design.unmatched.candidate - lost if design.unmatched is not None else 0
     if alone > 0 and not question.unpaired:
         notes.append(f"runs on tasks and seeds that the other arm lacks, left out of the pilot: {alone}")
-    if design.kind == "crossed":
-        # Both margins' noise, expressed as the sd of a task: that of the tasks alone would leave out the seeds.
-        a, b = sides(design)
-        variance = crossed_variance(b[0] - a[0])
-        both = math.sqrt(variance.total * len(design.tasks))
-        spread = replace(spread, sd=both, upper=spread_bound(both, int(variance.df) + 1, confidence))
-        notes.append("tasks and seeds are both samples, so more tasks alone do not shrink the part of the seeds")
+    notes += design.planning_notes()
     return Pilot(
         metric=observations.metric,
         control=control,
@@ -144,58 +133,21 @@ def pilot(
         tasks=len(design.tasks),
         seeds=len(design.seeds),
         rollouts=max(len(cell.values) for cell in design.control.values()),
-        components=_components(design, observations.analysis.seeds == "crossed"),
-        sample_of_tasks=design.kind in ("tasks", "crossed"),
+        components=design.components(),
+        sample_of_tasks=design.sample_of_tasks,
         notes=tuple(notes),
     )
 
 
-def _noise(design: ArmsDesign) -> tuple[tuple[Array, ...], Unit]:
-    """The values whose spread counts, and what one of them is: differences, or two arms where they are unpaired."""
-    a, b = sides(design)
-    unit: Unit = "task" if design.kind in ("tasks", "crossed") else "seed" if design.paired else "run"
-    if design.kind in ("fixed seeds", "fixed rollouts"):
-        if len({part.size for part in (*a, *b)}) > 1:
-            raise UsageError("the tasks have different numbers of runs; a pilot needs one number on every task")
-        arms = np.mean(a, axis=0), np.mean(b, axis=0)
-    else:
-        arms = a[0], b[0]
-    if not design.paired:
-        return arms, unit
-    differences = arms[1] - arms[0]
-    return (differences.mean(axis=1) if design.kind == "crossed" else differences,), unit
-
-
-def _spread(values: tuple[Array, ...], unit: Unit, confidence: float) -> Spread:
-    sizes = [v.size for v in values]
-    if min(sizes) < 2:
-        raise NotAnswerable(f"the pilot has {min(sizes)} {unit}; a spread needs at least 2")
+def _spread(design: Design, values: tuple[Array, ...], confidence: float) -> Spread:
+    n = min(v.size for v in values)
+    if n < 2:
+        raise NotAnswerable(f"the pilot has {n} {design.plan_unit}; a spread needs at least 2")
     if all(is_constant(v) for v in values):
         raise NotAnswerable("the pilot shows no spread at all (are its runs copies?), so there is nothing to plan with")
-    if len(values) == 1:
-        seen, df = sd(values[0]), sizes[0] - 1
-    else:
-        df = sum(sizes) - 2
-        seen = math.sqrt(sum(float(v.var(ddof=1)) * (v.size - 1) for v in values) / df)
-    upper = spread_bound(seen, df + 1, confidence)
-    return Spread(seen, upper, "paired" if len(values) == 1 else "unpaired", unit, confidence)
-
-
-def _components(design: ArmsDesign, crossed: bool) -> Components | None:
-    """Of B - A in a complete (tasks x seeds x rollouts) table."""
-    if design.kind == "rollouts":
-        return None
-    sizes = {len(cell.values) for cell in (*design.control.values(), *design.candidate.values())}
-    complete = all((t, s) in design.control for t in design.tasks for s in design.seeds)
-    if len(sizes) != 1 or not complete or len(design.control) * min(sizes) < 2:
-        return None
-    # Rollouts of two arms share nothing: they are subtracted in any order, and each difference has both noises.
-    a, b = (
-        np.array([[cells[task, seed].values for seed in design.seeds] for task in design.tasks], dtype=np.float64)
-        for cells in (design.control, design.candidate)
-    )
-    components = variance_components(b - a) if crossed else nested_components(b - a)
-    return components if design.kind in ("tasks", "crossed") else replace(components, task=0.0)
+    seen, counted = design.spread_of_noise(values)
+    pairing: Pairing = "paired" if design.paired else "unpaired"
+    return Spread(seen, spread_bound(seen, counted, confidence), pairing, design.plan_unit, confidence)
 
 
 # -- simulation
@@ -207,7 +159,7 @@ STATISTICS: Mapping[str, Callable[[Array], Array]] = {
     "iqm": row_iqms,
 }
 """Statistics without a test of their own, over rows of values."""
-TESTS: Mapping[Design, Mapping[str, Callable[..., float]]] = {
+TESTS: Mapping[Pairing, Mapping[str, Callable[..., float]]] = {
     "paired": {
         "decision": lambda d, alpha: decision.paired_test(d, alpha).p,
         "t": lambda d, alpha: one_sample_t(d).p,
@@ -230,7 +182,7 @@ class Setting:
     statistic: str
     effect: float
     sd: float
-    design: Design
+    design: Pairing
     alpha: float
     replicates: int
     seed: int

@@ -56,7 +56,7 @@ def both(bakeoff: Bakeoff, tmp_path: Path) -> Callable[..., None]:
         (tmp_path / "both.toml").write_text(EXPERIMENT.replace("PLACE", str(tmp_path)) + more)
         (tmp_path / "work.sh").write_text(WORK.replace("$SILENT", silent))
         done = bakeoff("run", "both.toml")
-        assert done.exit_code == (0 if silent == "none" or more else 1), done.output + done.stderr
+        assert done.exit_code == 0, done.output + done.stderr
 
     return run
 
@@ -70,7 +70,8 @@ def test_exploring_beside_a_summary_takes_numbers_as_they_are(bakeoff: Bakeoff, 
 def test_a_series_and_a_number_of_one_name_are_told_apart(bakeoff: Bakeoff, both: Callable[..., None]) -> None:
     both()
     number, series = (bakeoff("compare", "both", *how, "--json") for how in ((), ("--summary", "final")))
-    assert [facts(each)["comparisons"][0]["verdict"] for each in (number, series)] == ["worse", "better"]
+    effects = [facts(each)["comparisons"][0]["effect"] for each in (number, series)]
+    assert effects[0] < 0 < effects[1]
     assert "the number counts here, and a summary takes the series" in number.stdout
     assert "the number counts here" not in series.stdout
 
@@ -123,7 +124,7 @@ def test_a_metric_that_is_only_a_series_is_called_one_and_its_summary_may_be_a_w
     (tmp_path / "work.sh").write_text(work)
     (tmp_path / "both.toml").write_text(EXPERIMENT.replace("PLACE", str(tmp_path)))
     done = bakeoff("run", "both.toml")
-    assert done.exit_code == 1 and "logged 'reward' by step only; [analysis.summary] makes one number" in done.stdout
+    assert done.exit_code == 0 and "logged 'reward' by step only; [analysis.summary] makes one number" in done.stdout
     asked = bakeoff("compare", "both")
     assert asked.exit_code == 2 and "runs log 'reward' by step only; --summary final" in asked.stderr
     for word, code in (("final", 0), ("finally", 2)):

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from bakeoff.records.edition import Edition
-from factories import PARAMS, Outcome, succeeds, write_sweep_run
+from support.editions import PARAMS, Outcome, succeeds, write_sweep_run
 
 Bakeoff = Callable[..., Result]
 MakeEdition = Callable[..., Edition]

@@ -1,0 +1,173 @@
+"""Tasks and seeds are both samples, and one seed is the same on every task."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from bakeoff.errors import UsageError
+from bakeoff.results.table import Array
+from bakeoff.stats.decision import Decision, crossed_test
+from bakeoff.stats.evidence import LEAST_UNITS, Test
+from bakeoff.stats.incomplete import seed_values, task_means
+from bakeoff.stats.numerics import difference
+from bakeoff.stats.ttests import TStatistic, crossed_t, crossed_variance
+from bakeoff.text import number, percent
+from bakeoff.verdicts.caveats import Caution
+from bakeoff.verdicts.designs.base import Design, PlanUnit, Rule, Sides
+from bakeoff.verdicts.designs.cells import Cells, Ends, count_blocks, seeds_of, table
+from bakeoff.verdicts.designs.tasks import declared_cluster
+from bakeoff.verdicts.observations import Observations
+
+if TYPE_CHECKING:
+    from bakeoff.verdicts.designs.replicates import Block, Pairs
+
+
+class Crossed(Design):
+    """A (tasks x seeds) table. Parts of it that share neither tasks nor seeds are blocks, and then these are the units."""
+
+    sample_of_tasks = True
+    both_sampled = True
+    plan_unit = "task"
+    shape = "over tasks and seeds at once"
+    why: ClassVar[Mapping[str, str]] = {
+        "crossed t": "tasks and seeds are both samples, one seed is the same on every task",
+        "t over blocks": "{n} blocks that share nothing are too few for a sign-flip test{of}",
+    }
+
+    @cached_property
+    def blocks(self) -> int:
+        """How many blocks the table falls apart into: 1 unless few cells were run."""
+        return count_blocks(self.control)
+
+    @property
+    def units(self) -> int:
+        return self.blocks if self.blocks > 1 else min(len(self.tasks), len(self.seeds))
+
+    def with_groups(self, observations: Observations) -> Self:
+        if (cluster := declared_cluster(observations)) not in (None, "none"):
+            raise UsageError(
+                f"--cluster {cluster}: groups can be the units where the task is the unit, and here tasks and seeds are both "
+                "samples; --seeds fixed asks about these seeds only"
+            )
+        return self
+
+    def arm(self, cells: Cells, ends: Ends) -> list[Array]:
+        return [table(cells, ends, self.seeds)]
+
+    def refusal(self) -> Decision | None:
+        if 1 < self.blocks < LEAST_UNITS:
+            return Decision("undecided", "unconnected", n=self.blocks)
+        # Two crossed seeds, or tasks, are tested with one degree of freedom.
+        if self.units == 2 and max(len(self.tasks), len(self.seeds)) >= LEAST_UNITS:
+            return None
+        return super().refusal()
+
+    def test(self, values: Sides, how: Rule, margin: float | None = None) -> Test:
+        if how.strict:
+            raise UsageError(
+                "--strict: there is no exact test where tasks and seeds are both samples; say --tasks fixed or --seeds fixed"
+            )
+        d = difference(values[1][0], values[0][0])
+        return crossed_test(d, margin, 0, how.guarded, how.alpha, how.comparisons)
+
+    @property
+    def has_exact_test(self) -> bool:
+        return False
+
+    def t_test(self, values: Sides) -> TStatistic | None:
+        return crossed_t(difference(values[1][0], values[0][0]))
+
+    def planned_test(self, alpha: float, comparisons: int) -> str:
+        return "crossed t"
+
+    def why_this_test(self, decision: Decision, alpha: float, comparisons: int) -> str:
+        if decision.method == "sign-flip" and self.blocks > 1:
+            return (
+                f"the table falls apart into {decision.n} blocks that share neither tasks nor seeds; they are the units"
+            )
+        return super().why_this_test(decision, alpha, comparisons)
+
+    def noise(self) -> tuple[Array, ...]:
+        (a,), (b,) = self.arrays()
+        return (task_means(b - a),)
+
+    def spread_of_noise(self, values: tuple[Array, ...]) -> tuple[float, int]:
+        """Return the noise of both margins as the sd of a task: that of the tasks alone would leave out the seeds."""
+        (a,), (b,) = self.arrays()
+        variance = crossed_variance(b - a)
+        return math.sqrt(variance.total * len(self.tasks)), max(2, int(variance.df) + 1)
+
+    def planning_notes(self) -> list[str]:
+        return ["tasks and seeds are both samples, so more tasks alone do not shrink the part of the seeds"]
+
+    def one_arm(self) -> tuple[Array, PlanUnit]:
+        return seed_values(self.arrays()[0][0]), "seed"
+
+    def exchangeable(self, tasks: list[Block], seeds: list[Block]) -> list[Block]:
+        return ["task", *seeds]
+
+    def holds_by_construction(self, block: Block) -> bool:
+        """Return whether blocks of the table are exchanged whole.
+
+        A crossed design has two units, and exchanging one of them puts to the proof how the test deals with the other.
+        """
+        return self.blocks > 1
+
+    def arrange(self, pairs: Pairs) -> Sequence[list[Array]]:
+        return [[each] for each in pairs.tables()]
+
+    def population_line(self) -> str:
+        seeds = len(seeds_of(self.control) - {None})
+        units = f"{self.blocks} blocks that share neither tasks nor seeds" if self.blocks > 1 else "both"
+        about = f"for tasks like these {len(self.tasks)} and seeds like these {seeds}{self._shared}"
+        return f"{about} (units: {units}{self.not_run})"
+
+    def more(self, units: int) -> str:
+        plural = "s" if units > 1 else ""
+        return f"{number(units)} more task{plural} and {number(units)} more seed{plural}"
+
+    @property
+    def has_two_crossed_seeds(self) -> bool:
+        return len(self.seeds) == 2
+
+    def cautions(self, observations: Observations) -> Iterator[Caution]:
+        if self.has_two_crossed_seeds:
+            yield Caution(
+                ("two seeds",),
+                "2 crossed seeds leave 1 degree of freedom, so only very large effects can be told from luck with the seeds: "
+                "5 seeds or more would decide, and --seeds fixed asks about these 2 seeds only",
+            )
+        elif len(self.tasks) == 2:
+            yield Caution(
+                ("two tasks",),
+                "2 tasks leave 1 degree of freedom, so only very large effects can be told from luck with the tasks: 5 tasks or "
+                "more would decide, and --tasks fixed asks about these 2 tasks only",
+            )
+        else:
+            seed, weight = self._heaviest_seed()
+            if weight > 0.5:
+                yield Caution(
+                    ("one seed",),
+                    f"seed {seed} has {percent(weight)} of the weight, because most tasks were run with it alone, so the verdict "
+                    "hangs on luck with that seed: run more seeds on more tasks, or say --seeds fixed to ask about these seeds "
+                    "only",
+                )
+        if observations.analysis.cluster is None and observations.groups:
+            columns = ", ".join(map(repr, observations.groups))
+            yield Caution(
+                ("groups of crossed tasks",),
+                f"tasks fall into groups ({columns}), and this test takes tasks as independent inside one; --seeds fixed with "
+                "--cluster COLUMN takes the groups as units, for these seeds only, and --cluster none removes this line",
+            )
+
+    def _heaviest_seed(self) -> tuple[int | None, float]:
+        """Return the seed with the largest weight in the mean, and its weight."""
+        of_task = Counter(task for task, _ in self.control)
+        weights = dict.fromkeys(self.seeds, 0.0)
+        for task, seed in self.control:
+            weights[seed] += 1.0 / (len(of_task) * of_task[task])
+        return max(weights.items(), key=lambda item: item[1])

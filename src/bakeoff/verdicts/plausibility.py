@@ -1,0 +1,125 @@
+"""Notes about values that are probably not what they seem. They never change a verdict: only the user knows.
+
+`observe` asks for them, so they stand with every answer, whoever made the results.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from bakeoff.results.table import Row
+    from bakeoff.verdicts.observations import Observation
+
+LOW_MARKS = (-1.0, -9.0, -99.0, -999.0, -9999.0)
+HIGH_MARKS = (999.0, 9999.0, 99999.0, 999999.0)
+"""Numbers that programs write where there is no value."""
+MIN_BLOCKS, FIRST = 20, 0.9
+"""An arm that started first in this share of so many blocks did not do so by chance."""
+MIN_RETRIED = 5
+"""Tasks with retries below which nothing is said about when the retries stopped."""
+
+
+def doubts(metric: str, scored: Sequence[Observation]) -> list[str]:
+    """Return one sentence for each way in which the values of runs that have one look wrong."""
+    return [
+        *_marks(metric, Counter(row.value for row in scored)),
+        *_unequal_scales(metric, scored),
+        *_retries_until_success(metric, scored),
+    ]
+
+
+def _marks(metric: str, counts: Mapping[float, int]) -> list[str]:
+    """Find a number such as -1 or 9999 that stands apart from all other values, and stands there more than once."""
+    sentences = []
+    for mark in (*LOW_MARKS, *HIGH_MARKS):
+        if counts.get(mark, 0) < 2:
+            continue
+        others = [value for value in counts if value != mark]
+        if mark < 0:
+            apart = bool(others) and min(others) >= 0 and not set(others) <= {0.0, 1.0}  # lost, drawn and won
+        else:
+            apart = bool(others) and max(map(abs, others)) < mark / 5
+        if apart:
+            sentences.append(
+                f"{counts[mark]} values of {metric} are {mark:g} and all others are {min(others):g} or more"
+                if mark < 0
+                else f"{counts[mark]} values of {metric} are {mark:g} and all others are {max(others):g} or less"
+            )
+    return [
+        f"{sentence}: they count as measured. If the number stands for a failure, write NaN there, and if it stands for a "
+        "run that is missing, leave the cell empty"
+        for sentence in sentences
+    ]
+
+
+def _unequal_scales(metric: str, scored: Sequence[Observation]) -> list[str]:
+    """Find arms whose values are shares of 1 beside arms whose values look like per cent."""
+    by_arm: dict[str, list[float]] = defaultdict(list)
+    for row in scored:
+        by_arm[row.arm].append(row.value)
+    shares, per_cent = [], []
+    for arm, values in by_arm.items():
+        low, high, middle = min(values), max(values), float(np.median(values))
+        if len(values) < 3 or low < 0 or high > 100:
+            continue
+        if high <= 1 and middle > 0 and not set(values) <= {0.0, 1.0}:
+            shares.append((arm, middle))
+        elif middle > 1.5:
+            per_cent.append((arm, middle))
+    if not shares or not per_cent or not 20 <= per_cent[0][1] / shares[0][1] <= 500:
+        return []
+    return [
+        f"{metric} of {shares[0][0]} lies between 0 and 1 and that of {per_cent[0][0]} between 0 and 100: if one is a share "
+        "and the other per cent, they cannot be compared before one is converted"
+    ]
+
+
+def _retries_until_success(metric: str, scored: Sequence[Observation]) -> list[str]:
+    """Find rollouts that are attempts which stopped at the first success: their mean is not a success rate."""
+    if any(row.value not in (0.0, 1.0) for row in scored):
+        return []
+    attempts: dict[tuple[str, str, int | None], list[tuple[int, float]]] = defaultdict(list)
+    for row in scored:
+        attempts[row.arm, row.task, row.seed].append((row.rollout, row.value))
+    outcomes = [[value for _, value in sorted(group)] for group in attempts.values()]
+    retried = [group for group in outcomes if len(group) > 1]
+    solved_later = [group for group in retried if group[-1] == 1.0]
+    if len(solved_later) < MIN_RETRIED or len({len(group) for group in outcomes}) < 2:
+        return []
+    # No success is followed by another attempt, and whoever gave up had the largest number of attempts.
+    stopped = not any(earlier == 1.0 for group in retried for earlier, _ in pairwise(group))
+    longest = max(map(len, outcomes))
+    gave_up = all(len(group) == longest for group in outcomes if group[-1] == 0.0)
+    if not stopped or not gave_up:
+        return []
+    return [
+        f"attempts at a task end with the first success, so the mean of {metric} over attempts is not a success rate: keep "
+        "the first attempt at each task, or the last one (solved within the attempts allowed)"
+    ]
+
+
+def always_first(rows: Sequence[Row]) -> list[str]:
+    """Return a sentence if one arm started before all others nearly everywhere, as after `run --only arm=a`.
+
+    A shared cache, or a machine that changes with time, then differs between the arms.
+    """
+    started: dict[tuple[str, int | None, int], list[tuple[float, str]]] = defaultdict(list)
+    for row in rows:
+        if row.started_at is not None:
+            started[row.task, row.seed, row.rollout].append((row.started_at, row.arm))
+    blocks = [min(block)[1] for block in started.values() if len(block) > 1]
+    if len(blocks) < MIN_BLOCKS:
+        return []
+    [(arm, times)] = Counter(blocks).most_common(1)
+    if times < FIRST * len(blocks):
+        return []
+    return [
+        f"{arm} started before the other arms in {times} of {len(blocks)} combinations of task, seed and rollout: a shared "
+        "cache, or a machine that changed meanwhile, can make the difference. Runs of one `bakeoff run` are mixed"
+    ]
