@@ -10,7 +10,7 @@ import pytest
 
 import bakeoff
 from bakeoff.records.run import Attempt
-from lab import Lab
+from support.processes import Lab
 
 FILE = 'seeds = 3\nparams = { command = "test {seed} != {bad} && echo hi", bad = 1 }'
 
