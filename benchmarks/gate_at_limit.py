@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.gate import check, overall, policy
 from bakeoff.verdicts.observations import Observation, Observations
+from bakeoff.verdicts.questions.gate import check, overall, policy
 
 REPLICATES, QUICK = 3_000, 200
 LIMIT = 1.0

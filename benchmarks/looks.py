@@ -38,7 +38,7 @@ import bakeoff
 from bakeoff.records.looks import Look
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.comparison import compare
 from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare
 

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.comparison import compare
 from bakeoff.verdicts.observations import Observation, Observations
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "other-analyses.md"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bakeoff.spec.experiment import Analysis, Sequential
-from bakeoff.verdicts.sequential import sequential_rule
+from bakeoff.verdicts.sequential.evidence_path import sequential_rule
 
 REPLICATES, PAIRS = 4_000, 200
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bakeoff.spec.workload import Outcome as Outcome
     from bakeoff.spec.workload import RunContext as RunContext
     from bakeoff.spec.workload import Step as Step
-    from bakeoff.verdicts.compare import Verdict as Verdict
+    from bakeoff.verdicts.comparison import Verdict as Verdict
 
 _HOMES = {
     "BakeoffError": "bakeoff.errors",
@@ -45,7 +45,7 @@ _HOMES = {
     "RunContext": "bakeoff.spec.workload",
     "SpecError": "bakeoff.errors",
     "Step": "bakeoff.spec.workload",
-    "Verdict": "bakeoff.verdicts.compare",
+    "Verdict": "bakeoff.verdicts.comparison",
     "calibrate": "bakeoff.api",
     "compare": "bakeoff.api",
     "finish": "bakeoff.records.script",

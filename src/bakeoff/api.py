@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bakeoff.results.table import Results
-    from bakeoff.verdicts.calibrate import CalibrateAnswer
-    from bakeoff.verdicts.compare import Verdict
-    from bakeoff.verdicts.gate import GateAnswer
-    from bakeoff.verdicts.litmus import LitmusAnswer
-    from bakeoff.verdicts.power import PowerAnswer
-    from bakeoff.verdicts.rank import RankAnswer
-    from bakeoff.verdicts.variance import VarianceAnswer
+    from bakeoff.verdicts.comparison import Verdict
+    from bakeoff.verdicts.questions.calibrate import CalibrateAnswer
+    from bakeoff.verdicts.questions.gate import GateAnswer
+    from bakeoff.verdicts.questions.litmus import LitmusAnswer
+    from bakeoff.verdicts.questions.power import PowerAnswer
+    from bakeoff.verdicts.questions.rank import RankAnswer
+    from bakeoff.verdicts.questions.variance import VarianceAnswer
 
 
 class Experiment:
@@ -68,7 +68,7 @@ class Experiment:
             session.close()
 
     def _run_until_decided(self, options: Options, observers: Sequence[Observer]) -> Summary:
-        from bakeoff.verdicts.until_decided import UntilDecided, prepare
+        from bakeoff.verdicts.sequential.until_decided import UntilDecided, prepare
 
         session = open_session(prepare(self.plan, options), options)
         try:
@@ -137,9 +137,9 @@ def gate(
     """
     from bakeoff.spec.load import read_model
     from bakeoff.verdicts.answer import answer
-    from bakeoff.verdicts.gate import Policy
-    from bakeoff.verdicts.gate import policy as checked
     from bakeoff.verdicts.question import Gate
+    from bakeoff.verdicts.questions.gate import Policy
+    from bakeoff.verdicts.questions.gate import policy as checked
 
     rules = checked(dict(policy)) if isinstance(policy, Mapping) else read_model(Path(policy), Policy)
     name = "flags" if isinstance(policy, Mapping) else str(policy)
@@ -163,8 +163,8 @@ def litmus(
         bakeoff.litmus("campaign", baseline="old", candidate="new").exit_code
     """
     from bakeoff.verdicts.answer import answer
-    from bakeoff.verdicts.litmus import built_in, load_rules
     from bakeoff.verdicts.question import Litmus
+    from bakeoff.verdicts.questions.litmus import built_in, load_rules
 
     known = built_in() if rules is None else load_rules(Path(rules))
     asked = Litmus.ask(rules=known, **question)

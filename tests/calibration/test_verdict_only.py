@@ -8,7 +8,7 @@ from calibrate.cells import CROSSED, PAIRED, UNPAIRED, Grid, same_law, three_met
 from calibrate.laws import LAWS, NORMAL
 from calibrate.table import Batch, Judge
 
-from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.comparison import compare
 
 RNG = np.random.default_rng(7)
 FAMILIES: list[tuple[Judge, Batch]] = [

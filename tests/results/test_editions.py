@@ -9,7 +9,7 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.results.editions import open_editions
-from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.comparison import compare
 from bakeoff.verdicts.observations import observe
 from support import editions
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.compare import Comparison, compare
+from bakeoff.verdicts.comparison import Comparison, compare
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Compare
 

@@ -18,9 +18,9 @@ from bakeoff.errors import UsageError
 from bakeoff.results.editions import open_all_editions
 from bakeoff.stats.sequential import symmetric_log_e
 from bakeoff.verdicts.answer import answer
-from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.sequential import SequentialReport, path_of
+from bakeoff.verdicts.sequential.evidence_path import SequentialReport, path_of
 from support import editions
 
 SAME = {"commit": "a" * 40, "dirty": False, "diff": "", "branch": "main", "code": "1"}

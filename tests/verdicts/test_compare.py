@@ -18,7 +18,7 @@ from bakeoff.records.edition import Edition
 from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.text import format_interval
-from bakeoff.verdicts.compare import Comparison, compare, explore_metrics, recommendations
+from bakeoff.verdicts.comparison import Comparison, compare, explore_metrics, recommendations
 from bakeoff.verdicts.observations import Observations, observe, state_of
 from bakeoff.verdicts.question import Compare
 from support import editions

@@ -15,8 +15,8 @@ from scipy import stats
 from bakeoff.errors import SpecError
 from bakeoff.spec.load import read_model
 from bakeoff.stats.decision import WIDER_FOR_SKEW
-from bakeoff.verdicts.gate import Check, Policy, amount, check, overall, policy
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.questions.gate import Check, Policy, amount, check, overall, policy
 from support.tables import Row, observations, paired
 
 RNG = np.random.default_rng(5)

@@ -19,9 +19,9 @@ from bakeoff.results.importers.tables import frame_results
 from bakeoff.stats.evidence import Interval
 from bakeoff.text import format_p
 from bakeoff.verdicts.answer import answer
-from bakeoff.verdicts.compare import Comparison
-from bakeoff.verdicts.compare_answer import CompareAnswer
+from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.questions.compare import CompareAnswer
 
 QUICK = settings(max_examples=40, deadline=None)
 MIRRORED = {"better": "worse", "worse": "better", "equivalent": "equivalent", "undecided": "undecided"}

@@ -11,9 +11,9 @@ import pytest
 
 from bakeoff.errors import SpecError, UsageError
 from bakeoff.results.table import Results, Row
-from bakeoff.verdicts import litmus
-from bakeoff.verdicts.litmus import LitmusAnswer, Rules, arm_evidence
 from bakeoff.verdicts.question import Litmus
+from bakeoff.verdicts.questions import litmus
+from bakeoff.verdicts.questions.litmus import LitmusAnswer, Rules, arm_evidence
 
 
 def arm(name: str, level: float, seeds: int = 8, steps: int = 20, **changes: object) -> list[Row]:

@@ -21,11 +21,11 @@ from bakeoff.results.editions import edition_results
 from bakeoff.spec import registry
 from bakeoff.spec.load import load_plan
 from bakeoff.verdicts.answer import answer, as_json, as_text
-from bakeoff.verdicts.compare import Comparison, compare
-from bakeoff.verdicts.gate import GateAnswer, policy
-from bakeoff.verdicts.looks import METHOD
+from bakeoff.verdicts.comparison import Comparison, compare
 from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare, Gate
+from bakeoff.verdicts.questions.gate import GateAnswer, policy
+from bakeoff.verdicts.sequential.looks import METHOD
 from support import editions
 from support.processes import Lab
 

@@ -17,9 +17,9 @@ from statsmodels.stats.weightstats import ttost_paired
 from bakeoff.cli.compare import command
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Summary
-from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.comparison import compare
+from bakeoff.verdicts.designs.testing import METHODS, Line
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.testing import METHODS, Line
 from support.tables import Row, grid, observations, paired, rollouts, verdict
 
 RNG = np.random.default_rng(3)

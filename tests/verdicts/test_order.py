@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.compare import compare
-from bakeoff.verdicts.gate import check, policy
+from bakeoff.verdicts.comparison import compare
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Compare, Question
+from bakeoff.verdicts.questions.gate import check, policy
 
 ARMS = ("b", "c", "d")
 METRICS = ("score", "speed")

@@ -12,11 +12,11 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.power import Costs
-from bakeoff.verdicts import planning as simulation
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.planning import NotAnswerable, Spread, pilot
-from bakeoff.verdicts.power import Goal, curve, more_rollouts, plan, spend
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.questions import planning as simulation
+from bakeoff.verdicts.questions.planning import NotAnswerable, Spread, pilot
+from bakeoff.verdicts.questions.power import Goal, curve, more_rollouts, plan, spend
 
 
 def numbers(sd: float, design: str) -> Spread:

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from bakeoff.cli import main
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts import prereg
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.sequential import prereg
 from support.processes import Lab
 
 WORK = """

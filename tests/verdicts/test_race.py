@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from bakeoff.errors import UsageError
 from bakeoff.results.editions import edition_results
 from bakeoff.stats.sequential import Race, race, symmetric_log_e
-from bakeoff.verdicts import sequential
+from bakeoff.verdicts.sequential import evidence_path
 from support.processes import Lab, eventually
 
 WORK = """
@@ -48,7 +48,7 @@ def followed(values: np.ndarray) -> Race:
 
 def told(lab: Lab) -> dict[str, Any]:
     with closing(lab.edition()) as edition:
-        found = sequential.report(edition_results(edition)).race
+        found = evidence_path.report(edition_results(edition)).race
     assert found is not None
     return found.facts()
 
@@ -169,7 +169,7 @@ def test_with_a_control_an_arm_leaves_when_it_is_decided_against_it(lab: Lab) ->
     runs = Counter(row["arm"] for row in lab.rows())
     assert runs["a"] == runs["c"] > runs["b"]
     with closing(lab.edition()) as edition:
-        found = {each.candidate: each for each in sequential.report(edition_results(edition)).comparisons}
+        found = {each.candidate: each for each in evidence_path.report(edition_results(edition)).comparisons}
     assert found["b"].verdict == "better" and found["b"].units == runs["b"] and found["c"].units == runs["c"]
 
 

@@ -14,8 +14,8 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Rank
-from bakeoff.verdicts.rank import rank
-from bakeoff.verdicts.summarize import is_binary, passing
+from bakeoff.verdicts.questions.rank import rank
+from bakeoff.verdicts.questions.summarize import is_binary, passing
 
 QUICK = Rank(resamples=200)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.comparison import compare
 from bakeoff.verdicts.designs import Design, Rule, build_design
 from bakeoff.verdicts.designs.crossed import Crossed
 from bakeoff.verdicts.designs.fixed import FixedRollouts, FixedSeeds
@@ -17,7 +17,7 @@ from bakeoff.verdicts.designs.rollouts import Rollouts
 from bakeoff.verdicts.designs.seeds import Seeds
 from bakeoff.verdicts.designs.tasks import Tasks
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.relabel import Family, exchange
+from bakeoff.verdicts.questions.relabel import Family, exchange
 
 TASKS, SEEDS, SHOWN = 8, 4, 6
 DESIGNS: list[tuple[type[Design], dict[str, str], int, bool]] = [

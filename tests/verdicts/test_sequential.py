@@ -24,10 +24,10 @@ from bakeoff.errors import UsageError
 from bakeoff.records.run import Attempt
 from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Sequential
-from bakeoff.verdicts import sequential
 from bakeoff.verdicts.answer import is_sequential
 from bakeoff.verdicts.question import Question
-from bakeoff.verdicts.sequential import SequentialReport, path_of, sequential_rule
+from bakeoff.verdicts.sequential import evidence_path
+from bakeoff.verdicts.sequential.evidence_path import SequentialReport, path_of, sequential_rule
 from support import editions
 from support.processes import Lab, eventually
 
@@ -65,7 +65,7 @@ def experiment(lab: Lab, **changes: Any) -> Path:
 def told(lab: Lab) -> dict[str, Any]:
     """What the sequential test says, without what depends on when and where."""
     with closing(lab.edition()) as edition:
-        return summary(sequential.report(edition_results(edition)))
+        return summary(evidence_path.report(edition_results(edition)))
 
 
 def summary(found: SequentialReport) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def seen(place: Path, outcome: Callable[[str, int], Any], analysis: str = "", mo
 
     text = SEEN.format(name="seen", analysis=analysis, most=most)
     with closing(editions.make_edition(place, "seen", became, text=text, files=False)) as edition:
-        return sequential.report(edition_results(edition))
+        return evidence_path.report(edition_results(edition))
 
 
 @pytest.mark.slow
@@ -171,8 +171,8 @@ def test_asking_for_one_arm_of_a_family_does_not_lower_its_threshold(lab: Lab) -
     file.write_text(file.read_text().replace("[analysis]", "[[arms]]\nname = 'third'\n[analysis]"))
     lab.run()
     with closing(lab.edition()) as edition:
-        assert path_of(sequential.report(edition_results(edition)).comparisons[0]).threshold == 80.0
-        (one,) = sequential.report(edition_results(edition), question=Question(arms=("new",))).comparisons
+        assert path_of(evidence_path.report(edition_results(edition)).comparisons[0]).threshold == 80.0
+        (one,) = evidence_path.report(edition_results(edition), question=Question(arms=("new",))).comparisons
     assert path_of(one).threshold == 80.0
 
 
@@ -304,7 +304,7 @@ def test_futility_stops_early_when_it_was_asked_for(lab: Lab) -> None:
     experiment(lab, shift=0.0, most=40)
     lab.run(overrides=("sequential.futility=0.9",))
     with closing(lab.edition()) as edition:
-        (one,) = sequential.report(edition_results(edition)).comparisons
+        (one,) = evidence_path.report(edition_results(edition)).comparisons
     assert (one.verdict, one.reason) == ("undecided", "futility")
     assert one.units < 40
 
@@ -400,7 +400,7 @@ def test_seeds_on_fixed_tasks_are_averaged_into_one_pair(lab: Lab) -> None:
     experiment(lab, analysis="tasks = 'fixed'")
     lab.run(overrides=("tasks=[{name='a'}, {name='b'}]",))
     with closing(lab.edition()) as edition:
-        (one,) = sequential.report(edition_results(edition)).comparisons
+        (one,) = evidence_path.report(edition_results(edition)).comparisons
         values = {(r["arm"], r["task"], r["seed"]): r["score"] for r in lab.rows()}
     expected = np.mean([values["new", task, 0] - values["old", task, 0] for task in "ab"])
     assert path_of(one).differences[0] == pytest.approx(expected)
@@ -417,4 +417,4 @@ def test_an_edition_with_a_fixed_number_of_runs_has_no_path_to_follow(tmp_path: 
     with closing(editions.make_edition(tmp_path, files=False)) as edition:
         assert not is_sequential(edition)
         with pytest.raises(UsageError, match="fixed number of runs"):
-            sequential.report(edition_results(edition))
+            evidence_path.report(edition_results(edition))

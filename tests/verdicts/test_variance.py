@@ -14,7 +14,7 @@ from statsmodels.stats.power import TTestIndPower
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.variance import Sample, draw_sample, precision, spread_interval
+from bakeoff.verdicts.questions.variance import Sample, draw_sample, precision, spread_interval
 
 
 def runs(values: list[float], **changes: object) -> Observations:

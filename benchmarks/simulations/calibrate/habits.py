@@ -17,14 +17,14 @@ from bakeoff.results.table import Declared, Results, Row
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.decision import decide, groups_test
 from bakeoff.stats.many import Bools, ManyPairs
-from bakeoff.verdicts import looks
 from bakeoff.verdicts.answer import answer
-from bakeoff.verdicts.compare import compare
+from bakeoff.verdicts.comparison import compare
 from bakeoff.verdicts.designs import build_design
 from bakeoff.verdicts.family import planned_family, primary_metrics
-from bakeoff.verdicts.litmus import Rule, Rules, check_rule
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Compare, Litmus
+from bakeoff.verdicts.questions.litmus import Rule, Rules, check_rule
+from bakeoff.verdicts.sequential import looks
 from calibrate.laws import Array, Rng
 from calibrate.table import ALPHA, CHECKED, Counts
 

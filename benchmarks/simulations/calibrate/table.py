@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.many import Bools, Many
-from bakeoff.verdicts.compare import Comparison, compare
+from bakeoff.verdicts.comparison import Comparison, compare
 from bakeoff.verdicts.designs import Design, Rule, build_design
 from bakeoff.verdicts.designs.replicates import Pairs, Samples
-from bakeoff.verdicts.gate import check, policy
 from bakeoff.verdicts.observations import Observation, Observations
+from bakeoff.verdicts.questions.gate import check, policy
 from calibrate.laws import Array, Rng
 
 Counts = dict[str, Array]

@@ -15,7 +15,7 @@ from bakeoff.errors import UsageError
 from bakeoff.verdicts.question import Gate
 
 if TYPE_CHECKING:
-    from bakeoff.verdicts.gate import Policy
+    from bakeoff.verdicts.questions.gate import Policy
 
 
 @click.command(cls=SeveralValues)
@@ -35,7 +35,7 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     when one is broken, and 3 when there is not enough evidence for either.
     """
     from bakeoff.verdicts.answer import answer, as_markdown
-    from bakeoff.verdicts.gate import as_junit
+    from bakeoff.verdicts.questions.gate import as_junit
 
     rules = _policy(options)
     question = ask(Gate, options, policy=rules, policy_name=str(options["file"]) if options["file"] else "flags")
@@ -53,7 +53,7 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
 def _policy(options: dict[str, Any]) -> Policy:
     """From a file, or from flags that say the same."""
     from bakeoff.spec.load import read_model
-    from bakeoff.verdicts.gate import Policy, policy
+    from bakeoff.verdicts.questions.gate import Policy, policy
 
     flags = {"max_regression": options["max_regression"], "must_improve": options["must_improve"]}
     if options["file"] is not None:

@@ -48,8 +48,8 @@ def command(
     --baseline and --candidate. Exits with 0 when confirmed, 1 when failed, 3 when there is too little evidence.
     """
     from bakeoff.results import sources
-    from bakeoff.verdicts import litmus
     from bakeoff.verdicts.answer import answer
+    from bakeoff.verdicts.questions import litmus
 
     if print_profile:
         click.echo(litmus.PROFILE, nl=False)

@@ -15,8 +15,8 @@ from bakeoff.engine.session import Options
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import registration_of
 from bakeoff.spec.load import load_plan
-from bakeoff.verdicts import prereg
-from bakeoff.verdicts.until_decided import settled
+from bakeoff.verdicts.sequential import prereg
+from bakeoff.verdicts.sequential.until_decided import settled
 
 
 @click.command()

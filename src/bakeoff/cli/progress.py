@@ -25,7 +25,7 @@ from bakeoff.records.secrets import hide
 from bakeoff.spec.workload import FINISHED
 
 if TYPE_CHECKING:
-    from bakeoff.verdicts.until_decided import UntilDecided
+    from bakeoff.verdicts.sequential.until_decided import UntilDecided
 
 _FIRST_LINE, _PLAIN_INTERVAL = 5.0, 60.0  # seconds
 _LONGEST_ERROR, _NARROWEST_BAR = 200, 4  # characters

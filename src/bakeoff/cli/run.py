@@ -178,7 +178,7 @@ def _sequential(plan: Plan, options: Options, how: dict[str, Any]) -> Plan:
         if how["max_seeds"] or how["block"]:
             raise click.UsageError("--max-seeds and --block need --until-decided")
         return plan
-    from bakeoff.verdicts.until_decided import prepare, sequential
+    from bakeoff.verdicts.sequential.until_decided import prepare, sequential
 
     experiment = sequential(plan.experiment, how["max_seeds"], how["block"])
     return prepare(replace(plan, experiment=experiment), options)
@@ -226,7 +226,7 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
             click.echo(f"the plan grew by {session.grown} runs since this edition started", err=True)
         source = None
         if session.plan.experiment.sequential is not None:
-            from bakeoff.verdicts.until_decided import UntilDecided
+            from bakeoff.verdicts.sequential.until_decided import UntilDecided
 
             source = UntilDecided(session)
         with Interrupts(session) as interrupts:

@@ -136,7 +136,7 @@ def _retries(edition: Edition) -> dict[str, Any]:
     arms = uncounted(edition)
     if not any(entry.affected for entry in arms.values()):
         return {"arms": {arm: asdict(entry) for arm, entry in arms.items()}, "warnings": []}
-    from bakeoff.verdicts.retries import retry_facts  # statistics, which take a moment to import
+    from bakeoff.verdicts.questions.retries import retry_facts  # statistics, which take a moment to import
 
     return retry_facts(arms)
 
@@ -162,7 +162,7 @@ def _show(facts: dict[str, Any]) -> None:
     _show_arms(facts["arms"], facts["metric"], unscored=len(facts["unscored"]))
     retried = {arm: Uncounted(**entry) for arm, entry in facts["retries"]["arms"].items() if entry["affected"]}
     if retried:
-        from bakeoff.verdicts.retries import retry_table
+        from bakeoff.verdicts.questions.retries import retry_table
 
         table = retry_table(retried)
         assert table is not None

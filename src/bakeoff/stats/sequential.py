@@ -17,7 +17,7 @@ import numpy as np
 import scipy.special as sp
 from numpy.typing import ArrayLike
 
-from bakeoff.stats.evidence import Interval
+from bakeoff.stats.evidence import Interval, unbounded
 from bakeoff.stats.numerics import Array, Integers, Seed, bisect, generator, probability, sd, vector
 
 BETS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
@@ -290,3 +290,33 @@ def _first(log_e: Array, bar: float) -> Integers:
     """1-based index of the first value at or above the bar along the last axis; n + 1 where there is none."""
     hit = log_e >= bar
     return np.asarray(np.where(hit.any(axis=-1), hit.argmax(axis=-1) + 1, log_e.shape[-1] + 1), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """log e after each pair: for better, for worse and, with a margin, for 'above -margin' and 'below +margin'."""
+
+    better: Array
+    worse: Array
+    above: Array | None = None
+    below: Array | None = None
+
+
+def evidence(low: Array, high: Array, rule: SequentialRule) -> tuple[Paths, Interval, float]:
+    """Return paths, the hull of the confidence sequences and the highest log e of differences in the order of planning.
+
+    Lost runs are put at both ends of what they could have been (`low`, `high`), and evidence counts at the worse of the two.
+    """
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        gap = np.full(low.size, np.nan)
+        return Paths(gap, gap), unbounded(1.0 - rule.alpha / rule.comparisons), 0.0
+    ends = [low] if np.array_equal(low, high) else [low, high]
+    scores = [rule.log_e(d, 0.0) for d in ends]
+    better, worse = (np.min([score[side] for score in scores], axis=0) for side in (0, 1))
+    above = below = None
+    if rule.margin is not None:
+        above = np.min([rule.log_e(d, -rule.margin)[0] for d in ends], axis=0)
+        below = np.min([rule.log_e(d, rule.margin)[1] for d in ends], axis=0)
+    sequences = [confidence_sequence(d, rule.alpha, rule.comparisons, rule.log_e) for d in ends]
+    hull = sequences[0].hull(sequences[-1])
+    return Paths(better, worse, above, below), hull, float(max(better.max(), worse.max()))

@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from bakeoff.records.edition import Edition
-    from bakeoff.verdicts.calibrate import CalibrateAnswer
-    from bakeoff.verdicts.compare_answer import CompareAnswer
-    from bakeoff.verdicts.gate import GateAnswer
-    from bakeoff.verdicts.litmus import LitmusAnswer
-    from bakeoff.verdicts.power import PowerAnswer
-    from bakeoff.verdicts.rank import RankAnswer
-    from bakeoff.verdicts.variance import VarianceAnswer
+    from bakeoff.verdicts.questions.calibrate import CalibrateAnswer
+    from bakeoff.verdicts.questions.compare import CompareAnswer
+    from bakeoff.verdicts.questions.gate import GateAnswer
+    from bakeoff.verdicts.questions.litmus import LitmusAnswer
+    from bakeoff.verdicts.questions.power import PowerAnswer
+    from bakeoff.verdicts.questions.rank import RankAnswer
+    from bakeoff.verdicts.questions.variance import VarianceAnswer
 
 NOT_ENOUGH_EVIDENCE = 3
 """The exit code of every answer that the data cannot give."""
 TEMPLATES = Path(__file__).parent / "templates"
 """`answer.html.j2` has the macros that every page with an answer uses."""
 _MODULES: Mapping[type[Question], str] = {
-    Compare: "compare_answer",
+    Compare: "compare",
     Gate: "gate",
     Rank: "rank",
     Litmus: "litmus",
@@ -292,11 +292,11 @@ def answer(results: Results | None, question: Question, *, verb: str = "") -> An
         raise TypeError(f"{type(question).__name__} is not a question that can be answered")
     if results is not None and not isinstance(question, Summarize):
         _refuse_copies(results, question)
-    module = import_module(f"bakeoff.verdicts.{_MODULES[type(question)]}")
+    module = import_module(f"bakeoff.verdicts.questions.{_MODULES[type(question)]}")
     answered: Answer = module.answer(results, question)
     if results is not None and results.editions() and answered.shows_means:
         from bakeoff.results.editions import same_editions
-        from bakeoff.verdicts.looks import counted
+        from bakeoff.verdicts.sequential.looks import counted
 
         answered = counted(answered, results, verb or type(question).__name__.lower())
         if results.edition is not None and (same := same_editions(results.edition)) is not None:

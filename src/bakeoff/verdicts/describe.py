@@ -17,8 +17,8 @@ from bakeoff.stats.numerics import average_ranks
 from bakeoff.stats.power import Family, decidable, minimum_detectable_effect, units_needed
 from bakeoff.text import format_ends, format_interval, format_level, format_p, number, percent
 from bakeoff.verdicts.designs import Cell, Design, Place
+from bakeoff.verdicts.designs.testing import arm_mean
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.testing import arm_mean
 
 REASONS = {
     "too_few": "at least 3 independent units are needed",

@@ -157,7 +157,7 @@ class Gate(Question):
     """Did any metric regress by more than it may, and did those improve that must?"""
 
     policy: Any = None
-    """The rules, a `verdicts.gate.Policy`."""
+    """The rules, a `verdicts.questions.gate.Policy`."""
     policy_name: str = "flags"
     """The file that the rules come from, for the settings."""
 
@@ -185,7 +185,7 @@ class Litmus(Question):
     """Do the rules of a litmus file hold between a candidate and its baseline?"""
 
     rules: Any = None
-    """The rules, a `verdicts.litmus.Rules`."""
+    """The rules, a `verdicts.questions.litmus.Rules`."""
     baseline: str | None = None
     candidate: str | None = None
 

@@ -12,7 +12,7 @@ from bakeoff.results.table import Array
 from bakeoff.stats.curves import common_grid
 from bakeoff.stats.numerics import t_quantile
 from bakeoff.text import number, short
-from bakeoff.verdicts.rank import Ranking
+from bakeoff.verdicts.questions.rank import Ranking
 from bakeoff.web.figure import INK, Band, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Spoke, dash
 
 # -- what the figures share

@@ -14,11 +14,11 @@ from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.evidence import Interval
 from bakeoff.stats.power import chance_to_detect, minimum_detectable_effect
 from bakeoff.text import number, percent, short
-from bakeoff.verdicts.compare import Comparison
-from bakeoff.verdicts.planning import Estimate
-from bakeoff.verdicts.power import Plan
-from bakeoff.verdicts.sequential import SequentialReport, path_of
-from bakeoff.verdicts.variance import BANDS, Curve, Precision
+from bakeoff.verdicts.comparison import Comparison
+from bakeoff.verdicts.questions.planning import Estimate
+from bakeoff.verdicts.questions.power import Plan
+from bakeoff.verdicts.questions.variance import BANDS, Curve, Precision
+from bakeoff.verdicts.sequential.evidence_path import SequentialReport, path_of
 from bakeoff.web.arms import height_for
 from bakeoff.web.figure import Axis, Band, Bars, Dash, Dots, Figure, Line, Mark, Panel, Rule, Span, dash
 

@@ -18,11 +18,11 @@ from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Experiment
 from bakeoff.text import duration, flat, number, utc
 from bakeoff.verdicts.answer import Block, Notes, answer, is_sequential
-from bakeoff.verdicts.compare import Exploratory, explore
-from bakeoff.verdicts.compare_answer import CompareAnswer
+from bakeoff.verdicts.comparison import Exploratory, explore
 from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.retries import retry_table, retry_warnings
+from bakeoff.verdicts.questions.compare import CompareAnswer
+from bakeoff.verdicts.questions.retries import retry_table, retry_warnings
 from bakeoff.version import __version__
 
 BASELINE = ("", "baseline")

@@ -20,7 +20,7 @@ from bakeoff.records.run import by_arm
 from bakeoff.text import duration, format_ends, format_level, format_p, number, percent, printable
 from bakeoff.verdicts.answer import TEMPLATES, answer, as_html
 from bakeoff.verdicts.question import Calibrate
-from bakeoff.verdicts.screen import ranked_table
+from bakeoff.verdicts.ranking_table import ranked_table
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web.contents import Contents

@@ -21,14 +21,14 @@ from bakeoff.stats.bootstrap import bootstrap
 from bakeoff.stats.resample import mean_distribution
 from bakeoff.stats.sequential import LEAST_PLANNED
 from bakeoff.text import format_level
-from bakeoff.verdicts import sequential
 from bakeoff.verdicts.answer import answer, is_sequential, observe_metric
-from bakeoff.verdicts.compare import Comparison
-from bakeoff.verdicts.compare_answer import CompareAnswer
+from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Plot, Power, Rank
-from bakeoff.verdicts.screen import Standings
-from bakeoff.verdicts.variance import draw_sample, precision
+from bakeoff.verdicts.questions.compare import CompareAnswer
+from bakeoff.verdicts.questions.variance import draw_sample, precision
+from bakeoff.verdicts.ranking_table import Standings
+from bakeoff.verdicts.sequential import evidence_path
 from bakeoff.web import arms as of_arms
 from bakeoff.web import comparisons as of_comparisons
 from bakeoff.web.arms import Axis, Curve, Lane, Point
@@ -98,7 +98,7 @@ def _differences(results: Results, plot: Plot) -> Figure:
         verdict = _compare(results, plot)
         pairs = _pairs(verdict, verdict.comparisons)
         return of_comparisons.paired_differences(pairs, source=f"{results.label}.")
-    report = sequential.report(results, plot.metrics[:1], plot)
+    report = evidence_path.report(results, plot.metrics[:1], plot)
     if not report.pairs:
         raise UsageError("no pair has ended yet")
     shown = []
@@ -233,7 +233,7 @@ def _axis(observations: Observations, task: str, arms: list[str], by_metric: boo
 
 def _e_process(results: Results, plot: Plot) -> Figure:
     """Evidence of a sequential test, pair by pair."""
-    report = sequential.report(results, plot.metrics, plot)
+    report = evidence_path.report(results, plot.metrics, plot)
     if not report.pairs:
         raise UsageError(f"no pair has ended yet; {LEAST_PLANNED} or more are needed to decide anything")
     return of_comparisons.e_process(report)

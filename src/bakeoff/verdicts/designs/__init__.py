@@ -9,6 +9,7 @@
 | `fixed` | fixed tasks with units of their own: nested seeds, or independent runs |
 | `rollouts` | two independent samples |
 | `cells` | the runs of one arm by task and seed, and arrays made of them |
+| `testing` | the test of one comparison at both ends of missing runs, and other tests that can be asked for |
 | `replicates` | relabelled replicates of a comparison, for calibration |
 
 `build_design` chooses the class by what is declared and by the identifiers of the runs, never by their values. It is the

@@ -32,7 +32,7 @@ from bakeoff.workloads.market.cli import (
 from bakeoff.workloads.market.scenario import LARGEST_SEED, draw_secret, secret_label, secret_warning
 
 if TYPE_CHECKING:
-    from bakeoff.verdicts.compare import Verdict
+    from bakeoff.verdicts.comparison import Verdict
     from bakeoff.workloads.market.agents.program import Access
     from bakeoff.workloads.market.outputs import Run
     from bakeoff.workloads.market.training import Training

@@ -19,14 +19,19 @@ from bakeoff.results.table import OPEN, Results, Row
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import CAMPAIGN_WORDS, Reason, Word
 from bakeoff.stats.evidence import unbounded
-from bakeoff.stats.sequential import LEAST_PLANNED, SequentialRule
+from bakeoff.stats.sequential import LEAST_PLANNED, Paths, SequentialRule
 from bakeoff.verdicts.answer import observe_metric
-from bakeoff.verdicts.compare import Comparison
-from bakeoff.verdicts.eprocess import Paths
+from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.sequential import SequentialReport, compare_pairs, format_e, path_of, sequential_rule
+from bakeoff.verdicts.sequential.evidence_path import (
+    SequentialReport,
+    compare_pairs,
+    format_e,
+    path_of,
+    sequential_rule,
+)
 
 _JUDGED = ("direction", "bounds", "failure_score", "summary", "alpha", "margin", "tasks")
 """What has to be declared alike: otherwise the editions ask different questions."""

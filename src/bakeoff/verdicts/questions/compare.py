@@ -1,6 +1,6 @@
 """The answer of `compare`: comparisons, what the test was, other methods, exploratory metrics, the registration.
 
-Runs that were added until it was decided are judged by their e-process instead (`verdicts/sequential.py`).
+Runs that were added until it was decided are judged by their e-process instead (`verdicts/sequential/evidence_path.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bakeoff.verdicts.answer import (
     observe_metric,
     refuse_sequential,
 )
-from bakeoff.verdicts.compare import (
+from bakeoff.verdicts.comparison import (
     SEED,
     Comparison,
     Exploratory,
@@ -39,11 +39,10 @@ from bakeoff.verdicts.compare import (
 )
 from bakeoff.verdicts.describe import unit_values
 from bakeoff.verdicts.family import changed_analysis, late_changes, primary_metrics, settings_of
-from bakeoff.verdicts.looks import METHOD
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
-from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
-from bakeoff.verdicts.screen import (
+from bakeoff.verdicts.questions.retries import retry_facts, retry_table, retry_warnings
+from bakeoff.verdicts.ranking_table import (
     Advice,
     Standings,
     advice_in_words,
@@ -52,12 +51,13 @@ from bakeoff.verdicts.screen import (
     ranked_tables,
     standings,
 )
+from bakeoff.verdicts.sequential.looks import METHOD
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
     from bakeoff.records.run import Uncounted
-    from bakeoff.verdicts.prereg import Registration
-    from bakeoff.verdicts.sequential import SequentialReport
+    from bakeoff.verdicts.sequential.evidence_path import SequentialReport
+    from bakeoff.verdicts.sequential.prereg import Registration
 
 MOST_EXPLORED = 200
 ABREAST = 4
@@ -347,7 +347,7 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     primary = primary_metrics(results, metrics)
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
     if question.editions == "all":
-        from bakeoff.verdicts.combined import combine
+        from bakeoff.verdicts.sequential.combined import combine
 
         if question.unpaired or question.intersect:
             raise UsageError("editions are combined pair by pair; leave --unpaired and --intersect out")
@@ -362,11 +362,11 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     registration = None
     edition = results.edition
     if edition is not None and edition.paths.registration.exists():
-        from bakeoff.verdicts import prereg
+        from bakeoff.verdicts.sequential import prereg
 
         registration = prereg.check(edition, question.analysis(results.analysis), question, metrics)
     if edition is not None and is_sequential(edition):
-        from bakeoff.verdicts import sequential
+        from bakeoff.verdicts.sequential import evidence_path
 
         if question.analysis(results.analysis) != results.analysis or question.unpaired or question.intersect:
             raise UsageError(
@@ -374,7 +374,7 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
                 "leave out the flags that change alpha, margin, summary, bounds, direction or pairing"
             )
         _refuse_undeclared(metrics, primary, results)
-        report = sequential.report(results, metrics, question)
+        report = evidence_path.report(results, metrics, question)
         settings = compare_settings(observations, question, len(report.comparisons))
         judged = {each.metric: settings_of(each, question) for each in observations}
         return CompareAnswer(

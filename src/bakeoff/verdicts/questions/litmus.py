@@ -22,7 +22,6 @@ from bakeoff.spec.experiment import Analysis, Section, Summary
 from bakeoff.spec.load import read_model
 from bakeoff.stats.evidence import LEAST_UNITS, Interval, Test, monotone_tails
 from bakeoff.text import format_ends, number
-from bakeoff.verdicts import compare, looks
 from bakeoff.verdicts.answer import (
     NOT_ENOUGH_EVIDENCE,
     Answer,
@@ -34,15 +33,16 @@ from bakeoff.verdicts.answer import (
     refuse_sequential,
 )
 from bakeoff.verdicts.caveats import caveats_of
-from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.comparison import Comparison, compare
 from bakeoff.verdicts.describe import REASONS
 from bakeoff.verdicts.designs import build_design
+from bakeoff.verdicts.designs.testing import comparison_test
 from bakeoff.verdicts.family import changed_analysis, late_changes, planned_family, settings_of
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Litmus
+from bakeoff.verdicts.questions.variance import draw_sample
 from bakeoff.verdicts.repeats import refuse_curves
-from bakeoff.verdicts.testing import comparison_test
-from bakeoff.verdicts.variance import draw_sample
+from bakeoff.verdicts.sequential import looks
 from bakeoff.version import __version__
 
 Absent = Literal["error", "skip"]
@@ -364,7 +364,7 @@ class _Judge:
 
     def comparison(self) -> Comparison:
         """The verdict of `compare` on the rule's metric, by the rule's own words."""
-        return compare.compare([self.observations], self._asked, changes=self._changes)[0]
+        return compare([self.observations], self._asked, changes=self._changes)[0]
 
     def lift(self, threshold: float) -> _Part:
         """Whether the candidate is better than the baseline by the threshold."""

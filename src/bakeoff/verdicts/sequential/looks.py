@@ -27,9 +27,8 @@ from bakeoff.records.looks import Growth, Kind, Look, read_growths, record_look
 from bakeoff.results.table import OPEN, Results
 from bakeoff.stats.decision import Decision, Reason, Word
 from bakeoff.stats.evidence import LEAST_UNITS
-from bakeoff.stats.sequential import LEAST_PLANNED, SequentialRule
+from bakeoff.stats.sequential import LEAST_PLANNED, SequentialRule, evidence
 from bakeoff.verdicts.designs import Design
-from bakeoff.verdicts.eprocess import evidence
 from bakeoff.verdicts.observations import Observations
 
 if TYPE_CHECKING:

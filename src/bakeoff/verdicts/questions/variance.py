@@ -25,8 +25,8 @@ from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, T
 from bakeoff.verdicts.designs import build_design
 from bakeoff.verdicts.designs.base import PlanUnit
 from bakeoff.verdicts.observations import Observations, observe
-from bakeoff.verdicts.planning import Estimate, units_at
 from bakeoff.verdicts.question import Variance
+from bakeoff.verdicts.questions.planning import Estimate, units_at
 from bakeoff.verdicts.repeats import refuse_curves
 from bakeoff.version import __version__
 

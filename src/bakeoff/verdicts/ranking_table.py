@@ -15,7 +15,7 @@ from typing import Literal
 from bakeoff.stats.evidence import LEAST_UNITS, Interval
 from bakeoff.text import NOTHING, Stroke, format_ends, format_level, format_p, number, short
 from bakeoff.verdicts.answer import Table
-from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.observations import Observations
 
 MOST_LINES = 32

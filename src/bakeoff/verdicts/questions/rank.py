@@ -23,7 +23,7 @@ from bakeoff.text import NOTHING, format_p, number
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Rank
-from bakeoff.verdicts.summarize import Passing, is_binary, passing
+from bakeoff.verdicts.questions.summarize import Passing, is_binary, passing
 from bakeoff.version import __version__
 
 POPULATION = "Intervals resample runs inside tasks: they speak for these tasks only."

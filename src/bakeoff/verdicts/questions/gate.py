@@ -22,7 +22,6 @@ from bakeoff.spec.problems import problems
 from bakeoff.stats.decision import GUARDED_UNITS, holm
 from bakeoff.stats.evidence import Interval, Test, monotone_tails
 from bakeoff.text import NOTHING, number, percent, printable
-from bakeoff.verdicts import looks
 from bakeoff.verdicts.answer import (
     NOT_ENOUGH_EVIDENCE,
     Answer,
@@ -33,13 +32,14 @@ from bakeoff.verdicts.answer import (
     refuse_sequential,
 )
 from bakeoff.verdicts.caveats import Caveats
-from bakeoff.verdicts.compare import SEED
+from bakeoff.verdicts.comparison import SEED
 from bakeoff.verdicts.describe import describe
 from bakeoff.verdicts.designs import build_design
+from bakeoff.verdicts.designs.testing import comparison_test
 from bakeoff.verdicts.family import changed_analysis, choose_arms, late_changes, planned_family, settings_of
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Gate, Question
-from bakeoff.verdicts.testing import comparison_test
+from bakeoff.verdicts.sequential import looks
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]

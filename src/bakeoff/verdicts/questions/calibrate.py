@@ -33,11 +33,11 @@ from bakeoff.verdicts.answer import (
 )
 from bakeoff.verdicts.designs import Design, Rule, build_design
 from bakeoff.verdicts.designs.replicates import Block as BlockKind
+from bakeoff.verdicts.designs.testing import comparison_test
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Calibrate
-from bakeoff.verdicts.relabel import Family
-from bakeoff.verdicts.testing import comparison_test
+from bakeoff.verdicts.questions.relabel import Family
 from bakeoff.version import __version__
 
 State = Literal["exceeds", "unclear", "too few", "holds", "own unit"]

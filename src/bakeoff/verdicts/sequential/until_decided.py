@@ -22,7 +22,7 @@ from bakeoff.spec.experiment import Experiment, Sequential
 from bakeoff.spec.plan import Plan, Run
 from bakeoff.spec.select import Facts, Test
 from bakeoff.verdicts.answer import check_direction
-from bakeoff.verdicts.sequential import SequentialReport, declared_metrics, report, sequential_rule
+from bakeoff.verdicts.sequential.evidence_path import SequentialReport, declared_metrics, report, sequential_rule
 
 LEAST_BLOCK = 4
 

@@ -24,7 +24,7 @@ from bakeoff.verdicts.answer import Answer, Block, Notes, Table, Text, observe_m
 from bakeoff.verdicts.caveats import Caveats, caveats_of
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Summarize
-from bakeoff.verdicts.retries import retry_facts, retry_table, retry_warnings
+from bakeoff.verdicts.questions.retries import retry_facts, retry_table, retry_warnings
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:

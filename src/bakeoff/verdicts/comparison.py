@@ -22,17 +22,17 @@ from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.numerics import difference
 from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.text import format_p
-from bakeoff.verdicts import looks
 from bakeoff.verdicts.caveats import Caution
 from bakeoff.verdicts.describe import Description, choice_of_test, describe, own_direction, sentence
 from bakeoff.verdicts.designs import Design, build_design
+from bakeoff.verdicts.designs.testing import Line, adjusted, comparison_test, exact_p, other_methods
 from bakeoff.verdicts.family import changed_analysis, choose_arms, planned_family, settings_of
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare, Question
-from bakeoff.verdicts.testing import Line, adjusted, comparison_test, exact_p, other_methods
+from bakeoff.verdicts.sequential import looks
 
 if TYPE_CHECKING:
-    from bakeoff.verdicts.sequential import EvidencePath
+    from bakeoff.verdicts.sequential.evidence_path import EvidencePath
 
 LOOKS_CROSSED = 0.01
 SEED = 0

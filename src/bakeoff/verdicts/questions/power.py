@@ -21,7 +21,8 @@ from bakeoff.stats.evidence import LEAST_UNITS
 from bakeoff.stats.power import Family, chance_to_detect, minimum_detectable_effect
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.family import choose_arms
-from bakeoff.verdicts.planning import (
+from bakeoff.verdicts.question import Power
+from bakeoff.verdicts.questions.planning import (
     Estimate,
     NotAnswerable,
     Pilot,
@@ -32,7 +33,6 @@ from bakeoff.verdicts.planning import (
     units_at,
     units_for,
 )
-from bakeoff.verdicts.question import Power
 from bakeoff.verdicts.repeats import refuse_curves
 from bakeoff.version import __version__
 

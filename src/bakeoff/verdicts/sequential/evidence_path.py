@@ -5,7 +5,7 @@ verdict may be read at any time; a test or an interval of fixed size is not vali
 `compare` asks here first:
 
     if is_sequential(edition):
-        report = sequential.report(results)
+        report = evidence_path.report(results)
         for comparison in report.comparisons: ...   # a `Comparison` with an `evidence_path`
 """
 
@@ -24,17 +24,25 @@ from bakeoff.results.table import Array, Results
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, Reason, Word, seed_has_no_effect
 from bakeoff.stats.evidence import unbounded
-from bakeoff.stats.sequential import LEAST_PLANNED, LogE, SequentialRule, betting_log_e, shrunken_mean, symmetric_log_e
+from bakeoff.stats.sequential import (
+    LEAST_PLANNED,
+    LogE,
+    Paths,
+    SequentialRule,
+    betting_log_e,
+    evidence,
+    shrunken_mean,
+    symmetric_log_e,
+)
 from bakeoff.text import format_ends, format_level, number
 from bakeoff.verdicts.answer import Table
-from bakeoff.verdicts.compare import Comparison
+from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.designs import Design, build_design, pair_by_seed
 from bakeoff.verdicts.designs.seeds import Seeds
-from bakeoff.verdicts.eprocess import Paths, evidence
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Question
-from bakeoff.verdicts.race import RaceReport, follow
+from bakeoff.verdicts.sequential.race import RaceReport, follow
 
 _OPEN = ("planned", "running", "cancelled")
 _ASSUMES = {
