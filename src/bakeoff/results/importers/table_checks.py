@@ -57,9 +57,10 @@ def refuse_identifiers(
             identifiers.append(name)
         elif kind.is_numeric() and "step" not in roles and counts_rows(frame, name, runs):
             flag = shlex.quote(name)
+            seed = f"--seed-from {flag} if it is the seed, " if "seed" not in roles else ""
             raise UsageError(
                 f"{label}: column {name!r} counts the rows of every run up. Say --step-from {flag} if rows are steps of "
-                f"one run, --rollout-from {flag} if they are independent repeats, or --ignore {flag}"
+                f"one run, {seed}--rollout-from {flag} if they are independent repeats, or --ignore {flag}"
             )
     if identifiers:
         raise UsageError(f"{label}: {_what_it_could_be(frame, identifiers, roles, runs)}")
@@ -109,8 +110,10 @@ def _what_it_could_be(
             f"{name!r}. Say --task-from {flag} --rollout-from {inner} if rows of one {name!r} are repeats, or --task-from "
             f"{inner} --cluster {flag} if they are different tasks of one group"
         )
-    counter = "step" not in roles and frame.schema[name].is_numeric() and counts_rows(frame, name, runs)
-    places = [] if counter and not _is_named_identifier(name) else ["task", "seed"]
+    # An identifier of numbers that count up may be a step, however the rows of the file are sorted.
+    counter = "step" not in roles and frame.schema[name].is_numeric() and counts_rows(frame.sort(name), name, runs)
+    # Seeds count up too, and where they recur over tasks they are never independent repeats.
+    places = ["seed"] if (counter and not _is_named_identifier(name)) or "seed" in words_of(name) else ["task", "seed"]
     one_task = "task" in roles and frame[roles["task"]].n_unique() == 1  # the name of a benchmark
     roles_left = [
         role

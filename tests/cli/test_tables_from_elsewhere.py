@@ -1,0 +1,47 @@
+"""Tables with other people's column names, orders and habits: what is asked for leads to the right verdict."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+Bakeoff = Callable[..., Result]
+
+
+def write(rows: Sequence[dict[str, Any]], name: str = "t.csv") -> None:
+    with Path(name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.mark.parametrize("name", ["random_seed", "replica"])
+def test_a_number_that_recurs_over_tasks_may_be_the_seed(bakeoff: Bakeoff, name: str) -> None:
+    rng = np.random.default_rng(1)
+    luck = {(agent, seed): rng.normal() for agent in "xy" for seed in range(5)}
+    write([
+        {"agent": agent, "scenario": f"s{task}", name: seed, "points": round(luck[agent, seed] + 0.1 * rng.normal(), 3)}
+        for agent in "xy" for task in range(12) for seed in range(5)
+    ])  # fmt: skip
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and f"--seed-from {name}" in refused.stderr and "--task-from" not in refused.stderr
+    fixed = bakeoff("compare", "t.csv", "--seed-from", name)
+    assert "tasks like these 12 and seeds like these 5 (units: both)" in fixed.stdout
+
+
+def test_steps_are_recognised_in_any_order_of_rows(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(2)
+    rows = [
+        {"agent": agent, "seed": seed, "env_frames": 1000 * step, "points": round(step + rng.normal(), 3)}
+        for agent in "xy" for seed in range(5) for step in range(12)
+    ]  # fmt: skip
+    write([rows[place] for place in rng.permutation(len(rows))])
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "--step-from env_frames" in refused.stderr
+    assert "--task-from env_frames" not in refused.stderr
