@@ -45,3 +45,17 @@ def test_steps_are_recognised_in_any_order_of_rows(bakeoff: Bakeoff) -> None:
     refused = bakeoff("compare", "t.csv")
     assert refused.exit_code == 2 and "--step-from env_frames" in refused.stderr
     assert "--task-from env_frames" not in refused.stderr
+
+
+def test_seeds_that_are_ranks_are_not_pairs(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(3)
+    scores = {agent: sorted(rng.normal(size=9).round(3) + (agent == "y"), reverse=True) for agent in "xy"}
+    rows = [
+        {"agent": agent, "seed": rank, "points": value} for agent in "xy" for rank, value in enumerate(scores[agent])
+    ]
+    write(rows)
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "'points' is sorted along the seeds in every arm" in refused.stderr
+    assert "N = 9 per arm" in bakeoff("compare", "t.csv", "--unpaired").stdout
+    write([row | {"seed": (5 * row["seed"]) % 9} for row in rows])  # the same pairs, in an order of their own
+    assert bakeoff("compare", "t.csv").exit_code == 0

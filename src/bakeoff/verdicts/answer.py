@@ -26,7 +26,7 @@ from bakeoff.spec.experiment import Analysis
 from bakeoff.text import Stroke, csv_text, drawn_table, fitted_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
-from bakeoff.verdicts.repeats import refuse_curves
+from bakeoff.verdicts.repeats import refuse_curves, refuse_ranks
 from bakeoff.verdicts.shared_repeats import refuse_shared_repeats
 from bakeoff.version import __version__
 
@@ -201,8 +201,8 @@ def observe_metric(
 ) -> Observations:
     """One metric of the results, judged as the question says.
 
-    Raises UsageError where nothing says which way is better, or where repeats are runs or rows of one curve, and
-    `directed` asks for it.
+    Raises UsageError where nothing says which way is better, or where repeats are runs or rows of one curve, or
+    seeds are ranks, and `directed` asks for it.
     """
     judged = question.analysis(declared or results.analysis.about(metric), metric)
     if directed:
@@ -212,6 +212,8 @@ def observe_metric(
     if directed:
         refuse_curves(observations)
         refuse_shared_repeats(observations)
+        if not question.unpaired:
+            refuse_ranks(observations)
     return observations
 
 
