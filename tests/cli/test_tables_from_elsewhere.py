@@ -59,3 +59,14 @@ def test_seeds_that_are_ranks_are_not_pairs(bakeoff: Bakeoff) -> None:
     assert "N = 9 per arm" in bakeoff("compare", "t.csv", "--unpaired").stdout
     write([row | {"seed": (5 * row["seed"]) % 9} for row in rows])  # the same pairs, in an order of their own
     assert bakeoff("compare", "t.csv").exit_code == 0
+
+
+def test_one_file_given_twice_is_not_twice_as_many_runs(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(4)
+    write([{"agent": agent, "correct": int(rng.random() < 0.5)} for agent in "xy" for _ in range(40)], "first.csv")
+    Path("copy.csv").write_bytes(Path("first.csv").read_bytes())
+    Path("link.csv").symlink_to("first.csv")
+    for other in ("first.csv", "copy.csv", "link.csv"):
+        refused = bakeoff("compare", "first.csv", other)
+        assert refused.exit_code == 2 and f"{other}: has the same content as first.csv" in refused.stderr
+    assert "N = 80 per arm" in bakeoff("compare", "first.csv", "copy.csv", "--keep-duplicates").stdout

@@ -9,6 +9,7 @@ failure of the arm. Nothing is averaged over or thrown away in silence: how each
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -64,9 +65,18 @@ def read_tables(paths: Sequence[Path], columns: Columns) -> Results:
     import polars as pl
 
     frames = []
+    known: dict[bytes, Path] = {}
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path}: no such file")
+        if len(paths) > 1 and not columns.keep_duplicates:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+            if (other := known.setdefault(digest, path)) is not path:
+                raise UsageError(
+                    f"{path}: has the same content as {other}, and copies are not runs; leave one of them out, or say "
+                    "--keep-duplicates if they are separate runs"
+                )
         try:
             frame = read_file(path)
         except (pl.exceptions.PolarsError, OSError) as error:
