@@ -70,3 +70,17 @@ def test_one_file_given_twice_is_not_twice_as_many_runs(bakeoff: Bakeoff) -> Non
         refused = bakeoff("compare", "first.csv", other)
         assert refused.exit_code == 2 and f"{other}: has the same content as first.csv" in refused.stderr
     assert "N = 80 per arm" in bakeoff("compare", "first.csv", "copy.csv", "--keep-duplicates").stdout
+
+
+def test_copies_whose_times_differ_are_copies(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(5)
+    points = {(agent, seed): round(rng.normal(), 4) for agent in "xy" for seed in range(8)}
+    rows = [
+        {"agent": agent, "seed": seed, "points": points[agent, seed % 6], "duration_s": round(60 + rng.random(), 3)}
+        for agent in "xy" for seed in range(8)
+    ]  # fmt: skip
+    write(rows)
+    refused = bakeoff("compare", "t.csv", "--metric", "points")
+    assert refused.exit_code == 2 and "seeds 0 and 6; 1 and 7 have equal values" in refused.stderr
+    write([{name: value for name, value in row.items() if name != "points"} for row in rows])
+    assert bakeoff("compare", "t.csv", "--metric", "duration_s", "--direction", "minimize").exit_code == 3
