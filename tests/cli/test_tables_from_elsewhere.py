@@ -84,3 +84,16 @@ def test_copies_whose_times_differ_are_copies(bakeoff: Bakeoff) -> None:
     assert refused.exit_code == 2 and "seeds 0 and 6; 1 and 7 have equal values" in refused.stderr
     write([{name: value for name, value in row.items() if name != "points"} for row in rows])
     assert bakeoff("compare", "t.csv", "--metric", "duration_s", "--direction", "minimize").exit_code == 3
+
+
+@pytest.mark.parametrize("spelling", ["text", "float"])
+def test_a_column_of_groups_may_have_empty_cells(bakeoff: Bakeoff, spelling: str) -> None:
+    rng = np.random.default_rng(6)
+    shared = rng.normal(size=10)
+    write([
+        {"agent": agent, "question": f"q{group}-{part}", "book": "" if part == 5 else f"b{group}" if spelling == "text" else float(group),
+         "points": round((agent == "y") * (0.45 + shared[group]) + 0.2 * rng.normal(), 3)}
+        for agent in "xy" for group in range(10) for part in range(6)
+    ])  # fmt: skip
+    result = bakeoff("compare", "t.csv", "--metric", "points")
+    assert "groups by 'book'" in result.stdout and "--cluster book" in result.stdout

@@ -258,7 +258,8 @@ def refuse_duplicates(
 def groups_of_tasks(frame: pl.DataFrame, roles: Mapping[str, str], ignored: Sequence[str]) -> dict[str, dict[str, str]]:
     """Columns that group tasks and that nothing uses, such as `repo`: column to task to group.
 
-    A group is a function of the task. As many groups as tasks are other names of them.
+    A group is a function of the task. As many groups as tasks are other names of them. A task without a group is one of
+    its own.
     """
     import polars as pl
 
@@ -268,11 +269,14 @@ def groups_of_tasks(frame: pl.DataFrame, roles: Mapping[str, str], ignored: Sequ
     groups = {}
     for name, kind in frame.schema.items():
         if name in (*roles.values(), *ignored) or not (
-            kind == pl.String or kind.is_integer() or kind == pl.Categorical
+            kind == pl.String or kind.is_numeric() or kind == pl.Categorical
         ):
             continue
         pairs = frame.select(task, name).unique(maintain_order=True)
-        tasks, levels = pairs[task].n_unique(), pairs[name].n_unique()
-        if pairs.height == tasks and not pairs[name].null_count() and 1 < levels < tasks:
-            groups[name] = {str(key): str(level) for key, level in pairs.iter_rows()}
+        named = pairs.drop_nulls(name)
+        tasks, levels = pairs[task].n_unique(), named[name].n_unique()
+        if pairs.height == tasks and 1 < levels < named.height:
+            groups[name] = {
+                str(key): f"{key} alone" if level is None else str(level) for key, level in pairs.iter_rows()
+            }
     return groups
