@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from bakeoff.errors import UsageError
 from bakeoff.records.conditions import Conditions, find_differences
 from bakeoff.results.copies import copied_seeds
+from bakeoff.results.reading import reading_line
 from bakeoff.results.table import Results
 from bakeoff.spec.directions import suggests_less, suggests_more
 from bakeoff.spec.experiment import Analysis
@@ -180,14 +181,16 @@ class Answer(ABC):
 
         What runs differ in besides their arms stands right after the first block.
         """
-        reading, conditions = self.settings.get("columns"), self.remarks.get("conditions")
+        columns, reading = self.settings.get("columns"), self.settings.get("reading")
+        conditions = self.remarks.get("conditions")
         blocks = self.blocks() if verbose else self.screen()
         return [
             *blocks[:1],
             *([Text(conditions.sentence, colour="yellow")] if conditions else []),
             *blocks[1:],
             *(Text(sentence) for sentence in self.said[1 if conditions else 0 :]),
-            *([Text(_reading_in_words(reading, self.settings))] if reading else []),
+            *([Text(_reading_in_words(columns, self.settings))] if columns else []),
+            *([Text(reading_line(reading))] if reading else []),
         ]
 
     def records(self) -> Table:
@@ -307,7 +310,8 @@ def answer(results: Results | None, question: Question, *, verb: str = "") -> An
         answered = answered.remarked(conditions=Conditions(differences))
     if results is None or not results.reading:
         return answered
-    return replace(answered, settings={**answered.settings, "columns": results.reading})
+    how = "reading" if "runs" in results.reading else "columns"
+    return replace(answered, settings={**answered.settings, how: results.reading})
 
 
 def _refuse_copies(results: Results, question: Question) -> None:

@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,8 @@ class Tables:
     name = "tables"
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
-        self._columns = Columns(**dict(columns or {}))
+        known = {field.name for field in fields(Columns)}
+        self._columns = Columns(**{name: value for name, value in (columns or {}).items() if name in known})
 
     def claims(self, path: Path) -> list[Path]:
         return [path] if is_table(path) else []
