@@ -21,14 +21,17 @@ from bakeoff.cli.display import flat, print_json
 from bakeoff.cli.options import json_option, only_experiment_file, results_root, root_option, set_option
 
 if TYPE_CHECKING:
-    from bakeoff.engine.scheduler import Summary
+    from bakeoff.engine.scheduler import Observer, Summary
     from bakeoff.engine.session import Options, Session
-    from bakeoff.records.run import Attempt
+    from bakeoff.records.run import Attempt, FailureGroup
     from bakeoff.spec.plan import Plan
+    from bakeoff.verdicts.sequential import SequentialReport
 
 MANY_RUNS = 10_000
 """A plan with more runs needs a confirmation at a terminal."""
 MOST_NOTES = 10
+MAX_GROUPS = 5
+"""Messages of failures that are shown."""
 RUN_OPTIONS = "bakeoff.run_options"
 """The entry-point group of tables by which workloads add options: option name to (metavar, help), under their kind."""
 
@@ -215,24 +218,8 @@ def _prepare(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
 
 def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
     """Do what is missing. Returns what `--json` prints."""
-    from bakeoff.cli.progress import observers
-    from bakeoff.engine.session import open_session
-    from bakeoff.spec import registry
-
-    session = open_session(plan, options)
-    try:
-        _print_notes(session.notes)
-        if session.grown:
-            click.echo(f"the plan grew by {session.grown} runs since this edition started", err=True)
-        source = None
-        if session.plan.experiment.sequential is not None:
-            from bakeoff.verdicts.sequential.until_decided import UntilDecided
-
-            source = UntilDecided(session)
-        with Interrupts(session) as interrupts:
-            files = registry.dialect(plan.dialect).observers(session)
-            summary = session.run([interrupts, *files, *observers(session, verbosity, source)], source)
-        decision = None if source is None else source.look()
+    with opened(plan, options) as session:
+        summary, decision = do_runs(session, verbosity)
         report = _report(session, summary)
         if decision is not None:
             reason = summary.stopped.reason if summary.stopped else None
@@ -242,8 +229,59 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
                 130 if interrupted else 1 if reason == "first failure" else 0 if decision.decided else 3
             )
         return report
+
+
+@contextmanager
+def opened(plan: Plan, options: Options) -> Iterator[Session]:
+    """Open the session that does the plan's missing runs, say what it notes, and close it in the end."""
+    from bakeoff.engine.session import open_session
+
+    session = open_session(plan, options)
+    try:
+        _print_notes(session.notes)
+        if session.grown:
+            click.echo(f"the plan grew by {session.grown} runs since this edition started", err=True)
+        yield session
     finally:
         session.close()
+
+
+def do_runs(
+    session: Session, verbosity: int, watching: Sequence[Observer] = ()
+) -> tuple[Summary, SequentialReport | None]:
+    """Do what is missing, with progress on standard error; what the sequential test says at its end, if there is one.
+
+    `watching` are further observers, called before the displays.
+    """
+    from bakeoff.cli.progress import observers
+    from bakeoff.spec import registry
+
+    source = None
+    if session.plan.experiment.sequential is not None:
+        from bakeoff.verdicts.sequential.until_decided import UntilDecided
+
+        source = UntilDecided(session)
+    with Interrupts(session) as interrupts:
+        files = registry.dialect(session.plan.dialect).observers(session)
+        shown = observers(session, verbosity, source)
+        summary = session.run([interrupts, *files, *watching, *shown], source)
+    return summary, None if source is None else source.look()
+
+
+def failure_lines(groups: Sequence[FailureGroup]) -> list[str]:
+    """Return a line for each message with which runs failed, with the command that prints what one of them wrote."""
+    from bakeoff.records.secrets import hide
+
+    lines = []
+    for group in groups[:MAX_GROUPS]:
+        arms = ", ".join(f"{arm} {count}" for arm, count in list(group.arms.items())[:4])
+        message = flat(hide(group.message), 200) or "no error was recorded"
+        runs = f"{len(group.runs)} run{'s' if len(group.runs) > 1 else ''}"
+        lines.append(f"{runs} {group.status} ({arms}): {message}; see bakeoff logs {group.runs[0]}")
+    if len(groups) > MAX_GROUPS:
+        rest = sum(len(group.runs) for group in groups[MAX_GROUPS:])
+        lines.append(f"... and {rest} more with {len(groups) - MAX_GROUPS} other messages")
+    return lines
 
 
 def _print_notes(notes: Sequence[str]) -> None:

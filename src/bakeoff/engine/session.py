@@ -63,6 +63,8 @@ class Options:
     fail_fast: bool = False
     retry_failed: bool = False
     allow_code_change: bool = False
+    verdict_follows: bool = False
+    """A verdict is shown right after the runs, so other code is refused even where nothing is left to do."""
     wait: bool = False
     stream: bool = False
     only: Sequence[Test] = ()
@@ -318,10 +320,10 @@ def _check_code(edition: Edition, now: dict[str, Any], options: Options, *, grow
     """Raise UsageError when the code differs from that of the session that recorded the newest results.
 
     A session that found nothing to do says nothing about them, so it is not asked; nor is it asked when nothing is to
-    be done now.
+    be done now, unless a verdict follows.
     """
     number = edition.last_productive_session()
-    idle = edition.complete and not grown and not options.retry_failed
+    idle = edition.complete and not grown and not options.retry_failed and not options.verdict_follows
     if idle or number is None or options.allow_code_change:
         return
     before = next(session for session in edition.sessions() if session["session"] == number)
