@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -151,7 +151,7 @@ def command(
 
         show_plan(plan, options, as_json=as_json, verbose=verbosity > 0)
         ctx.exit()
-    print_json(report) if as_json else _show(report)
+    print_json(report) if as_json else _show(report, Path(report["directory"]))
     ctx.exit(int(report["exit_code"]))
 
 
@@ -370,7 +370,12 @@ def _report(session: Session, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _show(report: dict[str, Any]) -> None:
+def _show(report: dict[str, Any], directory: Path) -> None:
+    """Print how the session ended, the means, why runs failed, and the next command. Means that were shown are a look."""
+    from bakeoff.records.edition import Edition
+    from bakeoff.records.layout import EditionPaths
+    from bakeoff.records.run import failure_groups
+
     counts = f"{report['succeeded']} succeeded, {report['failed']} failed, {report['missing']} missing"
     name = f"{report['experiment']}/{report['edition']}"
     if report["stopped"]:
@@ -385,8 +390,16 @@ def _show(report: dict[str, Any]) -> None:
     if report["exit_code"] == 130:
         click.echo("the same command continues from here")
         return
-    if last := report["last_failure"]:
-        click.echo(f"last failure: {last['run_id']} {last['status']}: {flat(last['error'], 200)}")
+    with closing(Edition.open(EditionPaths(directory))) as edition:
+        if report["succeeded"] and "sequential" not in report:
+            from bakeoff.cli.status import arm_facts, show_arms
+            from bakeoff.records.looks import record_means
+
+            show_arms(arm_facts(edition), report["metric"], report["unscored"])
+            record_means(edition, "run")
+        for line in failure_lines(failure_groups(edition.runs())):
+            click.echo(line)
+        arms = len(edition.counts_by_arm())
     if report["unscored"]:
         metric = f"the metric {report['metric']!r} ({report['why_unscored']})"
         click.echo(f"{report['unscored']} of the {report['succeeded']} that succeeded have no number for {metric}")
@@ -394,3 +407,7 @@ def _show(report: dict[str, Any]) -> None:
         click.echo(f"see why: bakeoff status {report['experiment']}")
     if report["failed"] and not report["missing"]:
         click.echo("try the failed ones again: the same command with --retry-failed")
+    if report["missing"]:
+        click.echo("next: the same command, which does what is missing")
+    elif report["succeeded"]:
+        click.echo(f"next: bakeoff {'compare' if arms > 1 else 'report'} {report['experiment']}")
