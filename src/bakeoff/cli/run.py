@@ -123,6 +123,9 @@ def command(
     Exit code: 0 every run succeeded; 1 runs failed or are missing; 2 the call or the file is wrong;
     130 interrupted, and resumable. With --until-decided: 0 decided; 3 not enough evidence.
     """
+    from bakeoff.engine import require_linux
+
+    require_linux("`bakeoff run`")
     from bakeoff.engine.session import Options, check_plan
     from bakeoff.spec.load import load_plan
     from bakeoff.spec.select import expression

@@ -71,7 +71,7 @@ def command(
     from bakeoff.cli.run import do_runs, failure_lines, opened, quiet_stdout
     from bakeoff.engine.session import Options
     from bakeoff.records.run import failure_groups
-    from bakeoff.verdicts.until_decided import prepare
+    from bakeoff.verdicts.sequential.until_decided import prepare
 
     trial = Trial.of(commands, how)
     trial.check_file(fresh=how["fresh"])
