@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -62,9 +61,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
             )
         )  # fmt: skip
     with closing(temporary_edition(Results(runs, "large"), "large", place)) as edition:
-        start = time.process_time()
         written = write(edition, place / "report")
-        assert time.process_time() - start < 30, "a report takes seconds"
     return written.index, written.bytes
 
 
