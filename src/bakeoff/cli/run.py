@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bakeoff.engine.session import Options, Session
     from bakeoff.records.run import Attempt, FailureGroup
     from bakeoff.spec.plan import Plan
-    from bakeoff.verdicts.sequential import SequentialReport
+    from bakeoff.verdicts.sequential.evidence_path import SequentialReport
 
 MANY_RUNS = 10_000
 """A plan with more runs needs a confirmation at a terminal."""
