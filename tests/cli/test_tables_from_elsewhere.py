@@ -97,3 +97,14 @@ def test_a_column_of_groups_may_have_empty_cells(bakeoff: Bakeoff, spelling: str
     ])  # fmt: skip
     result = bakeoff("compare", "t.csv", "--metric", "points")
     assert "groups by 'book'" in result.stdout and "--cluster book" in result.stdout
+
+
+def test_rows_of_one_worker_are_not_independent_without_tasks_either(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(7)
+    luck = {(agent, number): rng.normal() for agent in "xy" for number in range(4)}
+    write([
+        {"agent": agent, "worker": f"{agent}{number}", "points": luck[agent, number] + 0.1 * rng.normal()}
+        for agent in "xy" for number in range(4) for _ in range(12)
+    ])  # fmt: skip
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "column 'worker' names runs" in refused.stderr

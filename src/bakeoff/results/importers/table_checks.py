@@ -176,7 +176,7 @@ def refuse_runs(frame: pl.DataFrame, label: str, roles: Mapping[str, str], colum
         )
         if not bool((runs["arms"] == 1).all()) or int((runs["places"] > 1).sum()) < 0.8 * runs.height:
             continue
-        if not inside and not named:
+        if not inside and not named and not _evenly_repeated(known, name):
             continue
         several = int(runs.group_by("arm").len()["len"].max() or 0) > 1  # type: ignore[arg-type]
         if not several:
@@ -196,6 +196,12 @@ def refuse_runs(frame: pl.DataFrame, label: str, roles: Mapping[str, str], colum
             f"several rows, so rows of one run are not independent. To compare the means of runs (an arm needs 3), {filled}"
             f"say --seed-from {flag} --seeds crossed --unpaired --tasks fixed; or --ignore {flag} if it means nothing"
         )
+
+
+def _evenly_repeated(frame: pl.DataFrame, name: str) -> bool:
+    """Whether every value stands on three rows or more, as often as every other: workers of each arm, say."""
+    counts = frame[name].value_counts()["count"]
+    return counts.n_unique() == 1 and int(counts[0]) > 2
 
 
 def _names_runs(name: str) -> bool:
