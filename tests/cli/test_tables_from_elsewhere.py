@@ -108,3 +108,10 @@ def test_rows_of_one_worker_are_not_independent_without_tasks_either(bakeoff: Ba
     ])  # fmt: skip
     refused = bakeoff("compare", "t.csv")
     assert refused.exit_code == 2 and "column 'worker' names runs" in refused.stderr
+
+
+def test_a_measured_column_is_not_proposed_as_the_task(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(8)
+    write([{"agent": agent, "seed": s % 9, "points": round(rng.normal(), 3)} for agent in "xy" for s in range(18)])
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "only what was measured tells the rows apart" in refused.stderr
