@@ -115,3 +115,11 @@ def test_a_measured_column_is_not_proposed_as_the_task(bakeoff: Bakeoff) -> None
     write([{"agent": agent, "seed": s % 9, "points": round(rng.normal(), 3)} for agent in "xy" for s in range(18)])
     refused = bakeoff("compare", "t.csv")
     assert refused.exit_code == 2 and "only what was measured tells the rows apart" in refused.stderr
+
+
+@pytest.mark.parametrize("metric", ["price", "err_pct", "kl_div", "false_positive_rate", "co2", "bug_count", "jitter"])
+def test_other_names_of_which_less_may_be_better(bakeoff: Bakeoff, metric: str) -> None:
+    rng = np.random.default_rng(9)
+    write([{"agent": agent, "seed": s, metric: round(5 + rng.normal(), 3)} for agent in "xy" for s in range(9)])
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and f"is more '{metric}' better, or less?" in refused.stderr
