@@ -123,3 +123,12 @@ def test_other_names_of_which_less_may_be_better(bakeoff: Bakeoff, metric: str) 
     write([{"agent": agent, "seed": s, metric: round(5 + rng.normal(), 3)} for agent in "xy" for s in range(9)])
     refused = bakeoff("compare", "t.csv")
     assert refused.exit_code == 2 and f"is more '{metric}' better, or less?" in refused.stderr
+
+
+def test_one_arm_in_other_units_is_labelled(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(10)
+    write([
+        {"agent": agent, "seed": s, "rt": round((0.6 if agent == "x" else 600) * (1 + 0.1 * rng.random()), 4)}
+        for agent in "xy" for s in range(9)
+    ])  # fmt: skip
+    assert "times as large as that of x: if they are in different units" in bakeoff("compare", "t.csv").stdout
