@@ -132,3 +132,26 @@ def test_one_arm_in_other_units_is_labelled(bakeoff: Bakeoff) -> None:
         for agent in "xy" for s in range(9)
     ])  # fmt: skip
     assert "times as large as that of x: if they are in different units" in bakeoff("compare", "t.csv").stdout
+
+
+@pytest.mark.parametrize("ending", ["-seed{}", "_s{}", "/run_{}"])
+def test_arms_that_are_called_like_runs_are_labelled(bakeoff: Bakeoff, ending: str) -> None:
+    rng = np.random.default_rng(11)
+    write([
+        {"agent": agent + ending.format(run), "scenario": f"s{task}", "points": round(rng.normal(), 3)}
+        for agent in ("base", "tuned") for run in range(3) for task in range(8)
+    ])  # fmt: skip
+    assert "are called like runs of one arm (base)" in bakeoff("compare", "t.csv").stdout
+    write([{"agent": agent, "seed": s, "points": rng.normal()} for agent in ("gpt-4", "gpt-5") for s in range(8)])
+    assert "called like runs" not in bakeoff("compare", "t.csv").stdout
+
+
+def test_named_repeats_that_are_one_policy_on_every_task_are_refused(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(12)
+    luck = {(agent, number): rng.normal() for agent in "xy" for number in range(5)}
+    write([
+        {"agent": agent, "scenario": f"s{task}", "run_id": f"{agent}-{number}", "points": luck[agent, number] + 0.1 * rng.normal()}
+        for agent in "xy" for number in range(5) for task in range(12)
+    ])  # fmt: skip
+    refused = bakeoff("compare", "t.csv", "--rollout-from", "run_id")
+    assert refused.exit_code == 2 and "as if each were one run" in refused.stderr

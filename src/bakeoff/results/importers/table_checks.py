@@ -22,6 +22,8 @@ IDENTIFIER = re.compile(
     re.IGNORECASE,
 )
 """Names that identifiers usually have."""
+RUN_NAME = re.compile(r"(.*\w)[\s_.:/#-]+(?:seed|run|rep|replicate|trial|s)[\s_=-]*\d+", re.IGNORECASE)
+"""Names of arms that end with the number of a run."""
 RUN_WORDS = ("run", "checkpoint", "ckpt", "weights", "adapter", "trial")
 """Words in names of columns that hold trained runs, beside `model_path` and the like."""
 ERROR_WORDS = ("error", "errors", "exception", "exceptions", "traceback", "failure", "err")
@@ -196,6 +198,23 @@ def refuse_runs(frame: pl.DataFrame, label: str, roles: Mapping[str, str], colum
             f"several rows, so rows of one run are not independent. To compare the means of runs (an arm needs 3), {filled}"
             f"say --seed-from {flag} --seeds crossed --unpaired --tasks fixed; or --ignore {flag} if it means nothing"
         )
+
+
+def arms_like_runs(arms: Sequence[object]) -> list[str]:
+    """A note where arms are called like runs of one arm, such as `base-seed0` and `base-seed1`."""
+    runs: dict[str, list[str]] = {}
+    for arm in map(str, arms):
+        if match := RUN_NAME.fullmatch(arm):
+            runs.setdefault(match[1], []).append(arm)
+    alike = {stem: names for stem, names in runs.items() if len(names) > 1}
+    if not alike:
+        return []
+    stem, names = next(iter(alike.items()))
+    return [
+        f"arms {names[0]!r} and {names[1]!r} are called like runs of one arm ({stem}): each counts as an arm of its own, and the "
+        "verdict is about these runs only. To compare what they are runs of, split the name into a column for the arm and "
+        "one for the seed"
+    ]
 
 
 def _evenly_repeated(frame: pl.DataFrame, name: str) -> bool:

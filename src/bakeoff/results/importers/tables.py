@@ -147,6 +147,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         table_settings.refuse_second_values(used, label, keys_of_runs, roles, values)
     statuses = _statuses(frame, label, roles)
     notes += table_checks.errors_reported(frame, roles, statuses)
+    notes += table_checks.arms_like_runs(frame[roles["arm"]].unique(maintain_order=True).to_list())
     unused = sum(
         status not in ("", "succeeded") and any(value is not None for value in cell.values())
         for status, cell in zip(statuses, cells, strict=True)
@@ -171,7 +172,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         usual=usual,
         series_summary=Summary(type="auc") if steps.column is not None else None,
         groups=table_checks.groups_of_tasks(frame, roles, [*columns.ignore, *steps.others]),
-        repeats=roles["rollout"] if "rollout" in roles and frame.schema[roles["rollout"]].is_numeric() else "",
+        repeats=roles.get("rollout", ""),
         incidental=incidental,
         notes=tuple(notes),
         reading={
