@@ -14,6 +14,7 @@ from bakeoff.engine import processes
 from bakeoff.errors import UsageError
 from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount, choose
 from bakeoff.sandbox.none import HostBox, NoSandbox
+from support.processes import eventually
 
 
 @pytest.fixture
@@ -69,6 +70,26 @@ def test_links_out_of_the_directory_are_not_followed(box: HostBox, tmp_path: Pat
     box.run(["ln", "-s", str(tmp_path), "way"])
     with pytest.raises(UsageError):
         box.read("/app/way/given")
+
+
+def test_a_listener_is_closed_by_the_thread_that_waits_on_it(tmp_path: Path) -> None:
+    """Closed by another one, its number could be that of another socket when the thread begins to wait again."""
+    closed: list[threading.Thread] = []
+
+    class Listener(socket.socket):
+        def close(self) -> None:
+            closed.append(threading.current_thread())
+            super().close()
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "socket", Listener)
+        box = choose("none", accepted=True).open(BoxSpec(sockets={port: tmp_path / "socket"}))
+    assert isinstance(box, HostBox)
+    box.close()
+    eventually(lambda: closed)
+    assert closed[0] is not threading.current_thread()
 
 
 def test_sockets_are_ports_of_this_machine(tmp_path: Path) -> None:

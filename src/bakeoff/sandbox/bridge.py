@@ -33,19 +33,30 @@ def listen(port: int) -> socket.socket:
 
 
 def serve(listeners: Mapping[socket.socket, str]) -> None:
-    """Forward the connections of each listener to its unix socket, in threads of this process. Returns at once."""
+    """Forward the connections of each listener to its unix socket, in threads of this process. Returns at once.
+
+    To end it, shut the listener down.
+    """
     for listener, path in listeners.items():
         threading.Thread(target=_accept, args=(listener, path), daemon=True).start()
 
 
 def _accept(listener: socket.socket, path: str) -> None:
-    """Give each connection of a listener its own thread, until the listener is closed."""
+    """Give each connection of a listener its own thread, until the listener is shut down; then close it.
+
+    Nobody else closes it: this thread may be about to wait on its number, which would then be another socket's.
+    """
+    with listener:
+        _accept_all(listener, path)
+
+
+def _accept_all(listener: socket.socket, path: str) -> None:
     while True:
         try:
             client, _ = listener.accept()
         except OSError as error:
             if error.errno in (errno.EBADF, errno.EINVAL):
-                return  # the listener was closed, or shut down
+                return  # the listener was shut down
             time.sleep(_PAUSE)  # no descriptors are left, or the client has gone already (accept(2))
             continue
         try:

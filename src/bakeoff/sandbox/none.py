@@ -139,7 +139,6 @@ class HostBox(FileTreeBox):
         """End processes and listeners, and remove the directory."""
         self.end_processes()
         for listener in self._listeners:
-            listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
+            listener.shutdown(socket.SHUT_RDWR)  # its thread closes it
         os.close(self._fd)
         cache.remove(self._directory)
