@@ -119,6 +119,21 @@ def test_an_agent_that_exits_does_not_end_the_episode(timeout: float | None) -> 
     assert conducts(episode) == ["crashed"] * TICKS
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no words")
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+def test_an_error_without_words_is_a_crash_like_any_other(timeout: float | None) -> None:
+    def act(seat: Seat) -> None:
+        raise Mute
+
+    episode = Episode(fresh_world(), [Scripted(act)], record=True, response_timeout=timeout).run()
+    assert conducts(episode) == ["crashed"] * TICKS
+    assert episode.players[0].errors[0] == "tick 0: Mute: (its message cannot be shown)"
+
+
 def test_an_agent_that_cannot_start_is_absent_all_the_time() -> None:
     def fail(brief: Brief) -> None:
         raise OSError("no such model")

@@ -300,8 +300,12 @@ class _AgentThread:
 
 
 def _message(error: BaseException) -> str:
-    """Type and text of an exception, cut to what a table can hold."""
-    return f"{type(error).__name__}: {error}"[:500]
+    """Type and text of an exception, cut to what a table can hold. The text is the agent's own code, and may fail."""
+    try:
+        text = str(error)
+    except BaseException:
+        text = "(its message cannot be shown)"
+    return f"{type(error).__name__}: {text}"[:500]
 
 
 # -- one agent, played and measured
