@@ -144,10 +144,18 @@ class ModalBox(Box):
         stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
         lock = threading.Lock()
 
+        broken: list[BaseException] = []
+
         def follow(stream: Any, is_error: bool) -> None:
             for chunk in stream:
                 with lock:
                     streams.write(b"" if is_error else chunk, chunk if is_error else b"")
+
+        def follow_errors() -> None:
+            try:
+                follow(process.stderr, True)
+            except BaseException as error:  # nobody else would see what a thread raises
+                broken.append(error)
 
         began = time.monotonic()
         code: int | None
@@ -158,10 +166,12 @@ class ModalBox(Box):
             process.stdin.write_eof()
             process.stdin.drain()
             # Both outputs at the same time: a full buffer of one would hold up the other.
-            errors = threading.Thread(target=follow, args=(process.stderr, True))
+            errors = threading.Thread(target=follow_errors)
             errors.start()
             follow(process.stdout, False)
             errors.join()
+            if broken:
+                raise broken[0]
             code = process.wait()
         except import_module("modal.exception").ExecTimeoutError:
             code = None
