@@ -329,3 +329,28 @@ def test_workers_that_cannot_start_end_the_experiment_with_their_own_words(lab: 
     shutil.rmtree(broken.parent)
     lab.cli("run", "trial.toml")
     assert [row["status"] for row in lab.rows()] == ["succeeded"] * 3
+
+
+@pytest.mark.slow
+def test_a_worker_keeps_its_housekeeper_when_it_cannot_complain(lab: Lab) -> None:
+    """On a full disk neither the output nor the complaint about it can be written."""
+    lab.experiment(
+        'workload = "python"\nparams = { function = "full:run" }',
+        full="""\
+import os, threading, time
+def run(ctx):
+    ctx.path.parent.mkdir(parents=True, exist_ok=True)
+    ctx.path.write_text("in the way")
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+    before = threading.active_count()
+    ended = time.monotonic() + 2.5
+    while threading.active_count() == before and time.monotonic() < ended:
+        time.sleep(0.05)
+    left = threading.active_count() - before
+    ctx.path.unlink()
+    return {"left": left}
+""",
+    )
+    lab.run()
+    [row] = lab.rows()
+    assert row["left"] == 0

@@ -81,7 +81,7 @@ class Enclosure:
             call, reply = order
             try:
                 reply.put(call())
-            except Exception as error:
+            except BaseException as error:
                 reply.put(error)
 
     def _inside(self, call: Callable[[], object]) -> object:
@@ -91,7 +91,7 @@ class Enclosure:
         reply: SimpleQueue[object] = SimpleQueue()
         self._calls.put((call, reply))
         result = reply.get()
-        if isinstance(result, Exception):
+        if isinstance(result, BaseException):
             raise result
         return result
 

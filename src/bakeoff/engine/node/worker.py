@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -206,7 +207,8 @@ class Worker:
                         self._capture.settle(context.path)
                         context.flush()
                     except Exception as error:
-                        os.write(2, f"bakeoff: cannot write to {context.path}: {error}\n".encode())
+                        with suppress(OSError):  # the disk is full, or the run has closed the descriptor
+                            os.write(2, f"bakeoff: cannot write to {context.path}: {error}\n".encode())
 
 
 def _plain(*tables: Mapping[str, Any]) -> tuple[dict[str, Scalar], str | None]:
