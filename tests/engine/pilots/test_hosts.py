@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
+from multiprocessing.connection import Listener
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bakeoff.engine.executors.ray.host import Host, HostLink, Letter
 from bakeoff.engine.executors.slurm import SlurmLauncher, SlurmSettings
+from bakeoff.engine.pilots.attachments import Attachments
+from bakeoff.records.claims import new_token
+from bakeoff.records.layout import EditionPaths
 from bakeoff.spec.experiment import Resources
+from support.processes import eventually
 
 
 @pytest.mark.parametrize(
@@ -59,3 +67,63 @@ print("it is still here")
     assert done.returncode == 0 and "still here" not in done.stdout, done.stderr
     assert done.stdout.startswith("Bye False it ended with exit code 1 before it said anything"), done.stdout
     assert "DecodeError" in done.stdout or "ValidationError" in done.stdout, "the end of its log"
+
+
+def test_a_host_without_room_for_a_thread_takes_the_next_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host("1-1")
+    listener = Listener(str(tmp_path / "socket"), "AF_UNIX", authkey=b"key")
+    threading.Thread(target=host._accept, args=(listener,), daemon=True).start()
+    start, refused = threading.Thread.start, []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    link = HostLink(str(tmp_path / "socket"), "key", tmp_path)
+    with pytest.raises(ConnectionError):
+        link.exchange([])
+    assert refused and link.exchange([]) == []
+    host.leave()
+
+
+class Answers:
+    """Stands for a host: what the scheduler asks of it, answered at once."""
+
+    def __init__(self, archive: bytes) -> None:
+        self._archive = archive
+        self.refusals: list[str] = []
+        self.read = self.taken = self
+
+    def remote(self, cargo: str, what: int | str) -> bytes:
+        if isinstance(what, str):
+            self.refusals.append(what)
+            return b""
+        return self._archive[what : what + 1024]
+
+
+@pytest.mark.parametrize("fault", ["a full disk", "a torn archive"])
+def test_a_pilot_is_told_that_its_archive_did_not_arrive(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the claim in its signs of life until it is told, so the claim would never expire."""
+    pytest.importorskip("ray")
+    from bakeoff.engine.executors.ray import transport as module
+
+    class Transport(module.RayTransport):
+        def _result(self, reference: Any) -> Any:
+            return reference
+
+    transport = Transport(EditionPaths(tmp_path), Attachments(tmp_path, []))
+    if fault == "a full disk":
+        monkeypatch.setattr(module, "TemporaryFile", lambda dir: open("/dev/full", "w+b", buffering=0))
+    actor = Answers(b"not a tar" * 1000)
+    transport.actors["1-1"] = actor
+    transport._freight.put(("1-1", Letter("deliver", token=new_token(1, 0, 1), cargo="cargo")))
+    [refusal] = eventually(lambda: actor.refusals)
+    assert ("No space left" if fault == "a full disk" else "torn") in refusal
+    transport.pause()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +22,7 @@ ERRORS = [RecursionError("too deep"), OverflowError("too late"), ValueError("odd
 class FaultyLink:
     """A link whose methods raise `error`, those of `faulty`."""
 
-    def __init__(self, error: Exception, *faulty: str) -> None:
+    def __init__(self, error: BaseException, *faulty: str) -> None:
         self._error, self._faulty = error, faulty
         self.sent: list[Upward] = []
 
@@ -73,3 +77,25 @@ def test_an_error_that_ends_the_exchange_of_messages_is_told(error: Exception) -
     mail = Mail(FaultyLink(error, "exchange"))
     eventually(lambda: mail.broken is error)
     mail.close(5.0)  # returns at once: nothing can be sent
+
+
+class FullLog(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("error", [*ERRORS, SystemExit("odd")], ids=lambda error: type(error).__name__)
+def test_a_log_on_a_full_disk_keeps_no_error_from_being_told(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", FullLog())
+    link = FaultyLink(error, "deliver", "save")
+    mail = Mail(link)
+    mail.save("1", tmp_path)
+    for token in ("2", "3"):
+        (tmp_path / token).mkdir()
+        mail.deliver(Report(token, attempt(), True), tmp_path / token)
+    eventually(lambda: len(link.sent) == 2 and not mail.carrying and not mail.saving)
+    mail.close(5.0)
+    silent = Mail(FaultyLink(error, "exchange"))
+    eventually(lambda: silent.broken is error)

@@ -56,7 +56,7 @@ class Mail:
         """Orders whose directories have been brought here, or could not be."""
         self.trouble = ""
         """What the last failed exchange said."""
-        self.broken: Exception | None = None
+        self.broken: BaseException | None = None
         """What ended the thread that exchanges messages."""
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._talk, self._carry)]
         for thread in self._threads:
@@ -99,9 +99,9 @@ class Mail:
     def _talk(self) -> None:
         try:
             self._exchange()
-        except Exception as error:
-            traceback.print_exc()  # in the pilot's log, which the scheduler quotes
+        except BaseException as error:
             self.broken = error
+            print_error()  # in the pilot's log, which the scheduler quotes
 
     def _exchange(self) -> None:
         interval = _QUICKEST
@@ -129,8 +129,8 @@ class Mail:
             work = self._freight.get()
             try:
                 work()
-            except Exception:
-                traceback.print_exc()  # the run itself was told; the next directory is carried all the same
+            except BaseException:
+                print_error()  # the run itself was told; the next directory is carried all the same
 
     def _fetch(self, order: Order, directory: Path, cache: Path) -> None:
         error = None
@@ -144,7 +144,7 @@ class Mail:
                 what = "its earlier directory"
                 remove(directory)
                 self._link.fetch(order.attempt.run_id, directory)
-        except Exception as trouble:
+        except BaseException as trouble:
             error = OSError(f"{what} could not be brought here: {_describe(trouble)}")
         self.fetched.append((order, error))
 
@@ -155,7 +155,7 @@ class Mail:
                 self._link.save(token, directory)
                 self.save_took = time.monotonic() - began
         except Exception:
-            traceback.print_exc()  # the next one may arrive; until then a lost run goes on from an older one
+            print_error()  # the next one may arrive; until then a lost run goes on from an older one
         finally:
             self.saving.discard(token)
 
@@ -166,14 +166,14 @@ class Mail:
                 self._link.deliver(said.token, directory)
                 report = said
                 break
-            except Exception as error:
+            except BaseException as error:
                 if isinstance(error, PermissionError) and number == 1:
                     with suppress(OSError):
                         make_readable(directory)
                         continue
                 report = without_directory(said, directory, error)
                 if report.attempt.status == "failed" or not isinstance(error, OSError):  # it would be the same again
-                    traceback.print_exc()
+                    print_error()
                     break
                 time.sleep(0.2 * 2**number)
         self.post(report)
@@ -181,7 +181,7 @@ class Mail:
         remove(directory)
 
 
-def without_directory(report: Report, directory: Path, error: Exception) -> Report:
+def without_directory(report: Report, directory: Path, error: BaseException) -> Report:
     """The report of a run whose directory cannot be brought home: an infrastructure failure, unless it is its own doing.
 
     Nothing takes a path that is too long, and nobody reads files that a run gave to another user. If that were no result, a
@@ -199,5 +199,11 @@ def without_directory(report: Report, directory: Path, error: Exception) -> Repo
     return Report(report.token, attempt)
 
 
-def _describe(error: Exception) -> str:
+def print_error() -> None:
+    """Print the exception that is being handled. A log that cannot be written, on a full disk, ends no thread."""
+    with suppress(Exception):
+        traceback.print_exc()
+
+
+def _describe(error: BaseException) -> str:
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ import msgspec
 
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.attachments import is_digest, unpack_attachment
+from bakeoff.engine.pilots.mail import print_error
 from bakeoff.engine.pilots.messages import Bye, Downward, Hello, Report, Returned, Upward
 from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -235,8 +235,8 @@ class Host:
         """
         try:
             self._outlast_pilot()
-        except Exception:
-            traceback.print_exc()
+        except BaseException:
+            print_error()
         shutil.rmtree(self._scratch, ignore_errors=True)
         os._exit(0)
 
@@ -262,7 +262,11 @@ class Host:
             except Exception:  # a process without the key, or no descriptors are left
                 time.sleep(_PAUSE)
                 continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError:  # too many threads: the pilot asks again over another connection
+                connection.close()
+                time.sleep(_PAUSE)
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
         """Answer one thread of the pilot."""
@@ -273,7 +277,7 @@ class Host:
             except (EOFError, OSError):
                 return
             except Exception:
-                traceback.print_exc()
+                print_error()
                 connection.close()  # the pilot finds that out, and asks again over another connection
                 return
 

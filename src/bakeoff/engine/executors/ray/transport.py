@@ -13,7 +13,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from bakeoff.engine.executors.ray.host import CHUNK, Letter, decode_letters
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.attachments import Attachments
+from bakeoff.engine.pilots.mail import print_error
 from bakeoff.engine.pilots.messages import Downward, Orders, Report, Upward
 from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -38,6 +38,7 @@ from bakeoff.records.layout import EditionPaths
 _POLL = 2.0
 """Seconds that a host waits for something to send."""
 _RETRY = 0.5
+_PAUSE = 0.01
 _CHUNK_PATIENCE = 60.0
 """Seconds after which a chunk counts as lost. The claim has expired by then."""
 
@@ -79,7 +80,7 @@ class RayTransport:
         self._lock = threading.RLock()
         self._closed = False
         self._freight: Queue[tuple[str, Letter] | None] = Queue()
-        self._broken: Exception | None = None
+        self._broken: BaseException | None = None
         """What ended one of the threads: nothing arrives any more, so `receive` raises it and the session ends."""
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in (self._work, self._carry)
@@ -147,7 +148,7 @@ class RayTransport:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:
+        except BaseException as error:
             self._broken = error
 
     # -- the thread that waits
@@ -175,7 +176,7 @@ class RayTransport:
                     if reference is not None
                 ]
             if not references:
-                time.sleep(0.01)
+                time.sleep(_PAUSE)
                 continue
             ready, others = ray.wait(references, timeout=0.1)
             if ready and others:
@@ -194,6 +195,7 @@ class RayTransport:
         try:
             result = ray.get(reference, timeout=0)
         except GetTimeoutError:
+            time.sleep(_PAUSE)  # it is ready, and not here yet: `ray.wait` would not wait
             return
         except ActorUnavailableError:  # the connection was lost: ask again
             with self._lock:
@@ -232,7 +234,7 @@ class RayTransport:
             try:
                 self._unpack(letter, BytesIO(letter.content))
             except Exception:
-                traceback.print_exc()  # its report finds that it is not there
+                print_error()  # its report finds that it is not there
 
     def _unpack(self, letter: Letter, file: Any) -> None:
         self._saves += 1
@@ -255,23 +257,22 @@ class RayTransport:
                     self._pull(actor, letter)
             except Exception as error:
                 if not isinstance(error, OSError | RayError | Damaged):
-                    traceback.print_exc()
-                # The node is gone, or the disk is full: the pilot tries again, or its claim expires.
+                    print_error()
+                # The node is gone, and its claims expire; or it waits in vain for what it asked for, and says so.
 
     def _pull(self, actor: Any, letter: Letter) -> None:
         """Bring a large archive home, a chunk at a time."""
         refusal = ""
-        self._arrivals.open()
-        with TemporaryFile(dir=self._arrivals.incoming) as file:
-            while chunk := self._result(actor.read.remote(letter.cargo, file.tell())):
-                file.write(chunk)
-            file.seek(0)
-            try:
+        try:
+            self._arrivals.open()
+            with TemporaryFile(dir=self._arrivals.incoming) as file:
+                while chunk := self._result(actor.read.remote(letter.cargo, file.tell())):
+                    file.write(chunk)
+                file.seek(0)
                 self._unpack(letter, file)
-            except (
-                Exception
-            ) as error:  # the pilot waits for an answer, and names the claim in its beats until it has one
-                refusal = _described(error)
+        except Exception as error:
+            # The pilot waits for an answer, and names the claim in its beats until it has one: it would never expire.
+            refusal = _described(error)
         self._result(actor.taken.remote(letter.cargo, refusal))
 
     def _give(self, actor: Any, name: str) -> None:
@@ -292,7 +293,7 @@ class RayTransport:
         return ray.get(reference)
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
