@@ -82,6 +82,22 @@ def test_a_setting_that_is_edited_right_after_the_runs_is_a_change(trained: Lab)
     trained.cli("run", "trial.toml")  # while they ran: it is their output
 
 
+def test_data_that_a_parameter_names_is_a_part_of_the_version(lab: Lab) -> None:
+    """Whatever its ending, with a directory or without, and behind an equals sign. What a run appends to is its output."""
+    text = 'jobs = 1\nseeds = {}\nparams = {{ command = "python3 train.py --data=data/a.csv b.tsv out.csv" }}'
+    lab.write("train.py", "import json; open('out.csv', 'a').write('x'); print(json.dumps({'score': 1}))")
+    for seeds, name in enumerate(("data/a.csv", "b.tsv"), 1):
+        for each in ("data/a.csv", "b.tsv", "out.csv"):
+            lab.write(each, "1")
+        lab.experiment(text.format(seeds))
+        lab.cli("run", "trial.toml", "--fresh")
+        old(lab.write(name, "2"))
+        lab.experiment(text.format(seeds + 1))
+        assert f": {name} differs" in lab.cli("run", "trial.toml", code=2).stderr
+        lab.write(name, "1")
+        lab.cli("run", "trial.toml")
+
+
 @pytest.mark.slow
 def test_what_runs_and_people_leave_beside_the_code_is_not_a_change_of_it(trained: Lab) -> None:
     for name in (".train.py.swp", "train.py~", "analysis.ipynb", "verdict.json", "notes.md", "plot.py", "run.log"):

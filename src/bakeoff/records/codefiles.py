@@ -6,7 +6,8 @@
 
 What counts is chosen so that ordinary work is no change of code. Files that are new do not count, as in git: code that
 uses one has changed as well. Text that a program may have written (JSON, YAML, prompts) counts only when the code
-mentions its name, and not when it changed while runs were running: then it is their output. Source code always counts,
+mentions its name, other data only when a parameter names the file, and neither when it changed while runs were running:
+then it is their output. Source code always counts,
 unless runs wrote it before as well. Notebooks do not: they change whenever they are looked at.
 """
 
@@ -84,12 +85,12 @@ def code_files(
     """Look at the files below `base` that count as code.
 
     `results` is a directory without code. `listed` are the candidates, where git names them (default: all below `base`
-    that no .gitignore leaves out). `named` are files elsewhere that count as well, and `source` is the text of the
-    experiment file, which may mention some.
+    that no .gitignore leaves out). `named` are files that count as well, whatever their ending, and `source` is the text of
+    the experiment file, which may mention some.
     """
     entries = list(islice(listed if listed is not None else _walk(base, results), MOST_ENTRIES))
     incomplete = len(entries) >= MOST_ENTRIES
-    code = [path for path in (*entries, *named) if path.suffix.lower() in SOURCE or path.name in _NAMES]
+    code = [*(path for path in entries if path.suffix.lower() in SOURCE or path.name in _NAMES), *named]
     contents = {path: content for path in code[:MOST_FILES] if (content := _content(path)) is not None}
     texts = [source, *(content.decode(errors="replace") for content in contents.values() if isinstance(content, bytes))]
     mentioned = set(re.findall(r"[\w][\w.-]*", "\n".join(texts)))
@@ -112,18 +113,23 @@ def code_files(
 
 
 def named_files(plan: Plan) -> list[Path]:
-    """Return files that parameters name and that lie outside of the experiment file's directory, such as a command's script."""
+    """Return files that parameters name: data below the experiment file's directory, and source code elsewhere."""
     words = {
         word
         for cell in plan.cells
         for value in cell.params.values()
         for text in (value if isinstance(value, list) else [value])
         if isinstance(text, str)
-        for word in text.split()
-        if "/" in word and len(word) < _LONGEST_PATH
+        for word in re.split(r"[\s=,;]+", text)
+        if re.search(r"[/.]", word) and len(word) < _LONGEST_PATH and "\0" not in word
     }
     paths = {Path(os.path.normpath(plan.base / word)) for word in words}
-    return sorted(path for path in paths if not path.is_relative_to(plan.base) and path.is_file())
+    return sorted(
+        path
+        for path in paths
+        if (path.suffix.lower() in SOURCE or path.name in _NAMES or path.is_relative_to(plan.base))
+        and _content(path) is not None
+    )
 
 
 def changed_files(before: CodeFiles, now: CodeFiles, running: Sequence[tuple[float, float]] = ()) -> list[str]:

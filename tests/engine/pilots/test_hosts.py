@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from io import FileIO
 from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def test_a_pilot_is_told_that_its_archive_did_not_arrive(
 
     transport = Transport(EditionPaths(tmp_path), Attachments(tmp_path, []))
     if fault == "a full disk":
-        monkeypatch.setattr(module, "TemporaryFile", lambda dir: Path("/dev/full").open("w+b", buffering=0))
+        monkeypatch.setattr(module, "TemporaryFile", lambda dir: FileIO("/dev/full", "r+"))
     actor = Answers(b"not a tar" * 1000)
     transport.actors["1-1"] = actor
     transport._freight.put(("1-1", Letter("deliver", token=new_token(1, 0, 1), cargo="cargo")))
