@@ -53,6 +53,8 @@ def test_an_experiment_goes_before_a_directory_of_its_name_in_every_verb(
     verbs = (
         ["compare", "sorting", "--metric", "score"], ["variance", "sorting", "--metric", "score"], ["status", "sorting"],
         ["rank", "sorting", "--metric", "score"], ["summarize", "sorting"], ["ls", "sorting"],
+        ["power", "sorting", "--metric", "score"], ["calibrate", "sorting", "--metric", "score"],
+        ["gate", "sorting", "--max-regression", "score=0.1"],
     )  # fmt: skip
     before = [bakeoff(*verb).stdout for verb in verbs]
     _other_directory()

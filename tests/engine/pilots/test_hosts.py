@@ -89,6 +89,7 @@ def test_a_host_without_room_for_a_thread_takes_the_next_connection(
     with pytest.raises(ConnectionError):
         link.exchange([])
     assert refused and link.exchange([]) == []
+    listener.close()
     host.leave()
 
 

@@ -460,7 +460,12 @@ def answer(results: Results, question: Calibrate) -> CalibrateAnswer:
         "seed": question.seed, "version": __version__,
     }  # fmt: skip
     return CalibrateAnswer(
-        results.label, settings, calibration, analysis.alpha, advice, _notes(metrics, calibration, analysis.alpha)
+        results.label,
+        settings,
+        calibration,
+        analysis.alpha,
+        advice,
+        [*results.notes, *_notes(metrics, calibration, analysis.alpha)],
     )
 
 

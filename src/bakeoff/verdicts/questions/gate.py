@@ -285,6 +285,8 @@ class GateAnswer(Answer):
     """How each metric was judged."""
     caveats: Mapping[str, Caveats] = field(default_factory=dict)
     """By metric, who wrote its values, and how much of them is estimated."""
+    notes: Sequence[str] = ()
+    """Of the source."""
 
     @property
     def title(self) -> str:
@@ -310,6 +312,7 @@ class GateAnswer(Answer):
             "outcome": overall(self.checks), "only_the_whole_counts": len(self.checks) > 1, "source": self.source, "settings": self.all_settings, "checks": checks,
             "self_reported": {metric: list(each.self_reported) for metric, each in self.caveats.items()},
             "estimated": {metric: dict(each.estimated) for metric, each in self.caveats.items()},
+            "notes": list(self.notes),
         }  # fmt: skip
 
     def blocks(self) -> list[Block]:
@@ -325,6 +328,7 @@ class GateAnswer(Answer):
         names = ", ".join(dict.fromkeys(check.metric for check in few))
         return [
             Table(headers, rows),
+            *(Text(f"Note: {note}.") for note in self.notes),
             *(Text(f"Note: {line}.") for metric, each in self.caveats.items() for line in each.sentences(metric)),
             *([Text(_WHOLE.format(alpha=self.settings["alpha"]))] if len(self.checks) > 1 else []),
             *(
@@ -379,7 +383,7 @@ def answer(results: Results, question: Gate) -> GateAnswer:
     family = planned_family(observed[0], asked)
     picked = len({each.candidate for each in checks})
     caveats = {each.metric: each.caveats for each in observed}
-    return GateAnswer(results.label, settings, checks, by_metric, caveats).remarked(
+    return GateAnswer(results.label, settings, checks, by_metric, caveats, results.notes).remarked(
         changed=late_changes(changes, "rule"),
         choice=ArmChoice(family.arms, picked) if family.arms > picked else None,
     )

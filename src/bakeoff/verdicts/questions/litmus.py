@@ -503,7 +503,7 @@ def answer(results: Results, question: Litmus) -> LitmusAnswer:
         arm_evidence(name, [row for row in rows if row.arm == name], rules.evidence.completions)
         for name in (baseline, candidate)
     ]
-    notes: list[str] = []
+    notes = list(results.notes)
     failures = [] if results.final else ["planned runs are still open, so this is not final"]
     failures += missing_evidence(arms, rules.evidence, rows, notes)
     checks = []

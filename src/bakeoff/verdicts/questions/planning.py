@@ -116,7 +116,9 @@ def pilot(
     )  # fmt: skip
     values = design.noise()
     spread = _spread(design, values, confidence)
-    notes = [f"missing runs that are left out of the pilot: {lost}"] if lost else []
+    notes = [*observations.notes]
+    if lost:
+        notes.append(f"missing runs that are left out of the pilot: {lost}")
     # A missing run leaves the other arm's run alone; more than these have no counterpart in the table at all.
     alone = design.unmatched.control + design.unmatched.candidate - lost if design.unmatched is not None else 0
     if alone > 0 and not question.unpaired:

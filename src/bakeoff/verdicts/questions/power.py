@@ -221,7 +221,8 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
         plan_, numbers, lines = _plan_spread(question, noise, alpha, family)
         return PowerAnswer(source, settings, True, lines, numbers, plan_)
     except NotAnswerable as reason:
-        return PowerAnswer(source, settings, False, [f"Not answerable: {reason}."], {"reason": str(reason)})
+        notes = [f"Note: {note}." for note in results.notes] if results is not None else []
+        return PowerAnswer(source, settings, False, [f"Not answerable: {reason}.", *notes], {"reason": str(reason)})
 
 
 def _plan_spread(
