@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bakeoff.engine.executors.ray.host import Host, HostLink, Letter
+from bakeoff.engine.executors.ray.host import Envelope, Host, HostLink
 from bakeoff.engine.executors.slurm import SlurmLauncher, SlurmSettings
 from bakeoff.engine.pilots.attachments import Attachments
 from bakeoff.records.claims import new_token
@@ -53,12 +53,12 @@ def test_the_host_of_a_pilot_that_cannot_start_says_why_and_makes_room() -> None
     """An actor that stayed would keep the CPUs that the next pilot needs."""
     code = """
 import time
-from bakeoff.engine.executors.ray.host import Host, decode_letters
+from bakeoff.engine.executors.ray.host import Host, decode_envelopes
 from bakeoff.engine.pilots import messages
 host = Host("1-1")
 host.begin(b"this is not a setup", {})
-[(number, letter)] = decode_letters(host.poll("scheduler", 0, [], 30.0))
-bye = messages.decode_upward(letter.content)
+[(number, envelope)] = decode_envelopes(host.poll("scheduler", 0, [], 30.0))
+bye = messages.decode_upward(envelope.content)
 print(type(bye).__name__, bye.expected, bye.why, flush=True)
 host.poll("scheduler", number, [], 0.1)
 time.sleep(60)
@@ -101,7 +101,7 @@ class Answers:
         self.refusals: list[str] = []
         self.read = self.taken = self
 
-    def remote(self, cargo: str, what: int | str) -> bytes:
+    def remote(self, archive: str, what: int | str) -> bytes:
         if isinstance(what, str):
             self.refusals.append(what)
             return b""
@@ -125,7 +125,7 @@ def test_a_pilot_is_told_that_its_archive_did_not_arrive(
         monkeypatch.setattr(module, "TemporaryFile", lambda dir: FileIO("/dev/full", "r+"))
     actor = Answers(b"not a tar" * 1000)
     transport.actors["1-1"] = actor
-    transport._freight.put(("1-1", Letter("deliver", token=new_token(1, 0, 1), cargo="cargo")))
+    transport._transfers.put(("1-1", Envelope("deliver", token=new_token(1, 0, 1), archive="archive")))
     [refusal] = eventually(lambda: actor.refusals)
     assert ("No space left" if fault == "a full disk" else "torn") in refusal
     transport.pause()

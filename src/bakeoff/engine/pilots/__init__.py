@@ -9,7 +9,7 @@
 | `held` | which pilot holds which claim, and the states of a claim |
 | `fleet` | the pilots as the scheduler knows them: who is silent, what was lost with whom and why, who takes whose place |
 | `pilot` | the node's side: a long-lived process with slots, around a local node (engine/node) |
-| `mail` | a pilot's letters and the run directories that go with them, in threads of its own |
+| `connection` | a pilot's messages and transfers of run directories, in threads of its own |
 | `arrivals` | run directories that come home: beside their place, then renamed |
 | `packing` | a directory as an archive, for engines without a shared file system |
 | `attachments` | task directories and other files that such engines bring to nodes, by digest |

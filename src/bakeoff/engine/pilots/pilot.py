@@ -1,7 +1,7 @@
 """A pilot: a long-lived process on a node that runs the attempts it is sent, in slots, and reports what came of them.
 
 It opens a local node (engine/node) in scratch of its machine, so spawning, warm workers, limits, captured output and
-the supervisor are those of the local executor. Its mail (mail.py) has threads of its own, so it goes on while a file
+the supervisor are those of the local executor. Its connection (connection.py) has threads of its own, so it goes on while a file
 system hangs, and ends its runs when nothing could be sent for `unreachable` seconds.
 
     run_pilot(setup, link, "3-0")      # returns when the pilot has left, with the reason
@@ -32,7 +32,7 @@ from bakeoff.engine.executors import NodeSetup
 from bakeoff.engine.node.node import Node, open_node
 from bakeoff.engine.pilots.arrivals import remove
 from bakeoff.engine.pilots.attachments import with_places
-from bakeoff.engine.pilots.mail import Mail, without_directory
+from bakeoff.engine.pilots.connection import Connection, without_directory
 from bakeoff.engine.pilots.messages import (
     Abandon,
     Beat,
@@ -113,7 +113,7 @@ class Pilot:
         self._terminated = False
         ends = os.environ.get(ALLOCATION_ENDS)
         self._ends = None if not ends else time.monotonic() + float(ends) - time.time()
-        self._mail = Mail(link)
+        self._connection = Connection(link)
 
     # -- the life of a pilot
 
@@ -122,24 +122,24 @@ class Pilot:
         try:
             refusal, node_setup, facts = self._prepare()
             if refusal or node_setup is None:
-                self._mail.post(Hello(facts, self._setup.slots, 0, refusal))
-                self._mail.post(Bye(refusal, expected=False))
-                self._mail.close(self._setup.unreachable)
+                self._connection.post(Hello(facts, self._setup.slots, 0, refusal))
+                self._connection.post(Bye(refusal, expected=False))
+                self._connection.close(self._setup.unreachable)
                 return refusal
             node = open_node(node_setup)
             try:
                 signal.signal(signal.SIGTERM, self._on_sigterm)
-                self._mail.post(Hello(facts, self._setup.slots, 2 * node.width()))
+                self._connection.post(Hello(facts, self._setup.slots, 2 * node.width()))
                 why = self._work(node)
             except Exception as error:
                 why = str(error) if isinstance(error, BakeoffError) else f"{type(error).__name__}: {error}"
                 traceback.print_exc()
                 lost = [order.token for order in self._running.values()]
-                self._mail.post(Bye(why, lost, expected=False))
+                self._connection.post(Bye(why, lost, expected=False))
             finally:
                 node.close()
-            silent = time.monotonic() - self._mail.reached > self._setup.unreachable
-            self._mail.close(0.5 if silent else self._setup.unreachable)
+            silent = time.monotonic() - self._connection.reached > self._setup.unreachable
+            self._connection.close(0.5 if silent else self._setup.unreachable)
             return why
         finally:
             remove(self._scratch)
@@ -208,24 +208,26 @@ class Pilot:
     def _work(self, node: Node) -> str:
         """The loop. Returns why it ended."""
         while True:
-            for message in self._mail.take():
+            for message in self._connection.take():
                 self._handle(message, node)
-            if self._mail.broken is not None:
+            if self._connection.broken is not None:
                 node.stop(running=True)
-                return f"it cannot exchange messages: {type(self._mail.broken).__name__}: {self._mail.broken}"
+                return (
+                    f"it cannot exchange messages: {type(self._connection.broken).__name__}: {self._connection.broken}"
+                )
             now = time.monotonic()
-            if now - self._mail.reached > self._setup.unreachable:
+            if now - self._connection.reached > self._setup.unreachable:
                 # Its claims expire soon, and then others do its runs: two must not go on at once.
                 node.stop(running=True)
                 why = f"the control plane could not be reached for {self._setup.unreachable:g} s"
-                return f"{why}: {self._mail.trouble}" if self._mail.trouble else why
+                return f"{why}: {self._connection.trouble}" if self._connection.trouble else why
             if self._terminated:
                 return self._leave_early(node)
             if self._stopping is not None:
                 self._give_back(list(self._waiting))
                 node.stop(running=self._stopping)
             self._start(node, now)
-            held = bool(self._running or self._waiting or self._fetching or self._mail.carrying)
+            held = bool(self._running or self._waiting or self._fetching or self._connection.carrying)
             if held:
                 self._busy_at = now
             for attempt in node.wait(_IDLE if not held and now - self._busy_at > 1 else _BUSY):
@@ -234,11 +236,11 @@ class Pilot:
             self._beat(node, now)
             if not held and not self._running:
                 if self._quit or (self._setup.once and self._known):
-                    self._mail.post(Bye("nothing left to do"))
+                    self._connection.post(Bye("nothing left to do"))
                     return "nothing left to do"
                 alone = now - self._scheduler_seen
                 if alone > self._setup.absent + self._setup.linger and now - self._busy_at > self._setup.linger:
-                    self._mail.post(Bye("no scheduler came"))
+                    self._connection.post(Bye("no scheduler came"))
                     return "no scheduler came"
 
     def _leave_early(self, node: Node) -> str:
@@ -247,7 +249,7 @@ class Pilot:
         node.stop(running=True)
         deadline = time.monotonic() + min(self._limits.grace, _MARGIN) + 1.0
         lost = {order.token for order in self._running.values()}
-        self._mail.post(Returned(list(self._fetching)))
+        self._connection.post(Returned(list(self._fetching)))
         while self._running and time.monotonic() < deadline:
             for attempt in node.wait(0.05):
                 order = self._running[attempt.position]
@@ -257,11 +259,13 @@ class Pilot:
                 else:
                     directory = self._paths.runs / order.attempt.run_id
                     if directory.is_dir() and (directory / CHECKPOINT).is_dir() and order.token not in self._abandoned:
-                        self._mail.save(order.token, directory)  # it may have written a checkpoint in its last seconds
+                        self._connection.save(
+                            order.token, directory
+                        )  # it may have written a checkpoint in its last seconds
                     del self._running[attempt.position]
-        while self._mail.saving and time.monotonic() < deadline + _MARGIN:
+        while self._connection.saving and time.monotonic() < deadline + _MARGIN:
             time.sleep(0.02)
-        self._mail.post(Bye("the allocation ended or was preempted", sorted(lost - self._abandoned)))
+        self._connection.post(Bye("the allocation ended or was preempted", sorted(lost - self._abandoned)))
         return "terminated"
 
     # -- messages
@@ -300,7 +304,7 @@ class Pilot:
         if orders:
             gone = {order.token for order in orders}
             self._waiting = deque(order for order in self._waiting if order.token not in gone)
-            self._mail.post(Returned([order.token for order in orders]))
+            self._connection.post(Returned([order.token for order in orders]))
 
     def _beat(self, node: Node, now: float) -> None:
         """A sign of life with all that it holds, every heartbeat. Soon after something came or began, only that."""
@@ -309,7 +313,7 @@ class Pilot:
             return
         held = [(order.token, self._scheduler_time(order.attempt.started_at)) for order in self._running.values()]
         held += [(order.token, None) for order in (*self._waiting, *self._fetching.values())]
-        held += self._mail.carrying.copy().items()  # a large directory takes longer than a claim lasts
+        held += self._connection.carrying.copy().items()  # a large directory takes longer than a claim lasts
         if whole:
             self._beat_at = now + self._setup.heartbeat
             self._named.clear()
@@ -319,7 +323,7 @@ class Pilot:
                 return
         self._beat_soon = now + 0.5
         self._named.update(held)
-        self._mail.post(Beat(held, 2 * node.width(), whole))
+        self._connection.post(Beat(held, 2 * node.width(), whole))
 
     def _scheduler_time(self, at: float | None) -> float | None:
         """A time of this node's clock by the scheduler's, if they differ."""
@@ -332,8 +336,8 @@ class Pilot:
         if self._waiting and self._outlasts(now):
             self._give_back(list(self._waiting))
             self._quit = True
-        while self._mail.fetched:
-            order, error = self._mail.fetched.popleft()
+        while self._connection.fetched:
+            order, error = self._connection.fetched.popleft()
             del self._fetching[order.token]
             if error is None:
                 if order.files:
@@ -346,7 +350,7 @@ class Pilot:
             order = self._waiting.popleft()
             if order.resumes or order.files:
                 self._fetching[order.token] = order
-                self._mail.fetch(order, self._paths.runs / order.attempt.run_id, self._files)
+                self._connection.fetch(order, self._paths.runs / order.attempt.run_id, self._files)
             else:
                 self._running[order.attempt.position] = order
                 node.start(order.attempt)
@@ -367,7 +371,7 @@ class Pilot:
             if self._stopping is None:
                 self._waiting.appendleft(order)  # a worker left; another one takes it
             else:
-                self._mail.post(Returned([order.token]))
+                self._connection.post(Returned([order.token]))
             return
         attempt.params = "{}"  # the scheduler has them
         attempt.started_at = self._scheduler_time(attempt.started_at)
@@ -382,11 +386,11 @@ class Pilot:
                 os.chmod(directory, 0o700)  # a run may have closed it, and then it cannot be renamed
                 os.rename(directory, leaving)
             except OSError as error:
-                self._mail.post(without_directory(report, Path(directory), error))
+                self._connection.post(without_directory(report, Path(directory), error))
             else:
-                self._mail.deliver(report, leaving)
+                self._connection.deliver(report, leaving)
         else:
-            self._mail.post(Report(order.token, attempt))
+            self._connection.post(Report(order.token, attempt))
 
     def _save(self, now: float) -> None:
         """Send home a run's directory when its checkpoint changed and has been left alone since the last look.
@@ -394,7 +398,7 @@ class Pilot:
         A copy of files that are being written would be a checkpoint that never was. So it is copied when two looks, half
         a second apart or more, see the same files, sizes and times.
         """
-        if not self._setup.checkpoints or self._mail.saving or now < self._look_at:
+        if not self._setup.checkpoints or self._connection.saving or now < self._look_at:
             return
         for order in self._running.values():
             at, last = self._saved.get(order.token, (0.0, None))
@@ -404,8 +408,8 @@ class Pilot:
             if not state or state == last:
                 self._saved[order.token] = (now + 1.0, last)
             elif isinstance(last, _Pending) and last.state == state:
-                self._mail.save(order.token, self._paths.runs / order.attempt.run_id)
-                self._saved[order.token] = (now + max(_SAVE_INTERVAL, _SAVE_SHARE * self._mail.save_took), state)
+                self._connection.save(order.token, self._paths.runs / order.attempt.run_id)
+                self._saved[order.token] = (now + max(_SAVE_INTERVAL, _SAVE_SHARE * self._connection.save_took), state)
                 return
             else:
                 self._saved[order.token] = (now + 0.5, _Pending(state))

@@ -1,6 +1,6 @@
 """What runs on a Ray node: an actor that hosts a pilot, and the pilot's end of the wire.
 
-The pilot (engine/pilots/pilot.py) is a process of its own below the actor's. The actor keeps its mail: what the pilot
+The pilot (engine/pilots/pilot.py) is a process of its own below the actor's. The actor keeps its messages: what the pilot
 sent stays in the actor's memory until a scheduler has recorded it, so the next scheduler finds it there. Neither imports
 the other's world: this module imports `ray` only inside the actor, and the pilot process never does.
 
@@ -33,7 +33,7 @@ import msgspec
 
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.attachments import is_digest, unpack_attachment
-from bakeoff.engine.pilots.mail import print_error
+from bakeoff.engine.pilots.connection import print_error
 from bakeoff.engine.pilots.messages import Bye, Downward, Hello, Report, Returned, Upward
 from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -46,19 +46,19 @@ _PROBE = 1.0
 _STALE = 2.5
 """Seconds without an answer of the GCS after which it counts as unreachable."""
 _UNREAD = 30.0
-"""Seconds that a host waits for a scheduler to read its pilot's last words."""
+"""Seconds that a host waits for a scheduler to read its pilot's last message."""
 _GATHER, _ENOUGH = 0.01, 64
-"""Seconds for which more letters are waited for after the first one, and how many end that: a call of Ray costs as much as
+"""Seconds for which more envelopes are waited for after the first one, and how many end that: a call of Ray costs as much as
 many short runs."""
 _MOST = 500
-"""Letters in one answer."""
+"""Envelopes in one answer."""
 _LEAVING = 8.0
 _PAUSE = 0.1
 """Seconds after an error before the same is tried again."""
 _FETCH_PATIENCE = 60.0
 
 
-class Letter(msgspec.Struct, array_like=True, frozen=True):
+class Envelope(msgspec.Struct, array_like=True, frozen=True):
     """Something from a pilot's node to the scheduler: a message, or an archive that is announced."""
 
     kind: str
@@ -67,12 +67,12 @@ class Letter(msgspec.Struct, array_like=True, frozen=True):
     """The message; of an archive, all of it when it is small."""
     token: str = ""
     """Of an archive: its claim. Of `fetch`: the run's id, or a digest."""
-    cargo: str = ""
+    archive: str = ""
     """Where the rest of the archive can be read (`Host.read`); empty when it is all in `content`."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_letters = msgspec.msgpack.Decoder(list[tuple[int, Letter]]).decode
+decode_envelopes = msgspec.msgpack.Decoder(list[tuple[int, Envelope]]).decode
 
 
 class Host:
@@ -82,15 +82,15 @@ class Host:
         self._name = name
         self._changed = threading.Condition()
         self._reader = ""
-        self._out: deque[tuple[int, Letter]] = deque()
-        """Numbered letters that the reader has not acknowledged."""
+        self._out: deque[tuple[int, Envelope]] = deque()
+        """Numbered envelopes that the reader has not acknowledged."""
         self._number = 0
-        self._kept: list[Letter] = []
-        """Letters for the next scheduler: until they are settled, or for good."""
+        self._kept: list[Envelope] = []
+        """Envelopes for the next scheduler: until they are settled, or for good."""
         self._down: list[bytes] = []
         self._downward = ("", 0)
         """The sender of the newest orders, and how many of its messages arrived."""
-        self._cargo: dict[str, Path] = {}
+        self._archives: dict[str, Path] = {}
         self._taken: dict[str, str] = {}
         """Archives that arrived at home, or why they were refused."""
         self._given: dict[str, Path] = {}
@@ -138,7 +138,7 @@ class Host:
             self._changed.notify_all()
 
     def poll(self, reader: str, read: int, settled: list[str], patience: float) -> bytes:
-        """Letters after number `read`, as soon as there are any, or none after `patience` seconds; for `decode_letters`.
+        """Envelopes after number `read`, as soon as there are any, or none after `patience` seconds; for `decode_envelopes`.
 
         A new reader gets everything that is kept. `settled` are claims that are recorded.
         """
@@ -146,34 +146,34 @@ class Host:
             self._read_at = time.monotonic()
             over = set(settled)
             if over:
-                self._kept = [letter for letter in self._kept if letter.token not in over or not letter.token]
+                self._kept = [envelope for envelope in self._kept if envelope.token not in over or not envelope.token]
             if reader != self._reader:
                 self._reader = reader
                 self._out.clear()
-                for letter in self._kept:
-                    self._enqueue(letter)
+                for envelope in self._kept:
+                    self._enqueue(envelope)
             while self._out and self._out[0][0] <= read:
                 self._out.popleft()
             if not self._out:
                 self._changed.wait_for(lambda: bool(self._out) or reader != self._reader, patience)
                 self._changed.wait_for(lambda: len(self._out) >= _ENOUGH, _GATHER)
             self._read_at = time.monotonic()
-            # As bytes: Ray would pickle each letter.
+            # As bytes: Ray would pickle each envelope.
             return _encode(list(islice(self._out, _MOST)) if reader == self._reader else [])
 
-    def read(self, cargo: str, offset: int) -> bytes:
+    def read(self, archive: str, offset: int) -> bytes:
         """A chunk of an archive; empty at its end. Raises OSError when there is no such archive."""
-        path = self._cargo.get(cargo)
+        path = self._archives.get(archive)
         if path is None:
             raise OSError("the archive is gone")
         with path.open("rb") as file:
             file.seek(offset)
             return file.read(CHUNK)
 
-    def taken(self, cargo: str, refusal: str) -> None:
+    def taken(self, archive: str, refusal: str) -> None:
         """An archive has arrived at home, or was refused there."""
         with self._changed:
-            self._taken[cargo] = refusal
+            self._taken[archive] = refusal
             self._changed.notify_all()
 
     def give(self, run_id: str, offset: int, chunk: bytes, last: bool) -> None:
@@ -211,9 +211,9 @@ class Host:
 
     # -- behind the scenes
 
-    def _enqueue(self, letter: Letter) -> None:
+    def _enqueue(self, envelope: Envelope) -> None:
         self._number += 1
-        self._out.append((self._number, letter))
+        self._out.append((self._number, envelope))
         self._changed.notify_all()
 
     def _probe(self) -> None:
@@ -229,7 +229,7 @@ class Host:
             time.sleep(_PROBE)
 
     def _watch(self) -> None:
-        """When the pilot has left and its last words are read and recorded, or nobody reads them, the actor ends too.
+        """When the pilot has left and its last message is read and recorded, or nobody reads it, the actor ends too.
 
         It holds CPUs of the cluster, which the pilot that takes its place needs.
         """
@@ -247,11 +247,11 @@ class Host:
         with self._changed:
             if not self._greeted:  # then it has run nothing
                 why = f"it ended with exit code {code} before it said anything\n{self.log()}".rstrip()
-                self._enqueue(Letter("message", messages.encode(Bye(why, expected=False))))
+                self._enqueue(Envelope("message", messages.encode(Bye(why, expected=False))))
         while True:
             time.sleep(0.2)
             with self._changed:
-                over = not self._out and not any(letter.token for letter in self._kept)
+                over = not self._out and not any(envelope.token for envelope in self._kept)
             if over or time.monotonic() - max(ended, self._read_at) > _UNREAD:
                 return
 
@@ -288,37 +288,37 @@ class Host:
         with self._changed:
             for frame in frames:
                 message = messages.decode_upward(frame)
-                letter = Letter("message", frame, message.token if isinstance(message, Report) else "")
+                envelope = Envelope("message", frame, message.token if isinstance(message, Report) else "")
                 self._greeted |= isinstance(message, Hello)
                 if isinstance(message, Report | Returned | Hello | Bye):
-                    self._kept.append(letter)
-                self._enqueue(letter)
+                    self._kept.append(envelope)
+                self._enqueue(envelope)
             down, self._down = self._down, []
             return down, age
 
     def _pilot_send(self, kind: str, token: str, content: bytes, path: str) -> str:
         """Announce an archive. A small one is on its way with that; the name of a large one is returned."""
-        cargo = f"{token}.{secrets.token_hex(4)}" if path else ""
-        letter = Letter(kind, content, token, cargo)
+        archive = f"{token}.{secrets.token_hex(4)}" if path else ""
+        envelope = Envelope(kind, content, token, archive)
         with self._changed:
             if path:
-                self._cargo[cargo] = Path(path)
+                self._archives[archive] = Path(path)
             if kind == "save":
                 self._kept = [kept for kept in self._kept if (kept.kind, kept.token) != ("save", token)]
-            self._kept.append(letter)
-            self._enqueue(letter)
-        return cargo
+            self._kept.append(envelope)
+            self._enqueue(envelope)
+        return archive
 
-    def _pilot_arrived(self, cargo: str, patience: float) -> str | None:
+    def _pilot_arrived(self, archive: str, patience: float) -> str | None:
         """None while the archive is on its way; then why it was refused, or an empty text."""
         with self._changed:
-            self._changed.wait_for(lambda: cargo in self._taken, patience)
-            if cargo not in self._taken:
+            self._changed.wait_for(lambda: archive in self._taken, patience)
+            if archive not in self._taken:
                 return None
-            self._cargo.pop(cargo, None)
+            self._archives.pop(archive, None)
             # It is at home now, where the next scheduler finds it; only its report is still wanted.
-            self._kept = [letter for letter in self._kept if letter.cargo != cargo]
-            return self._taken.pop(cargo)
+            self._kept = [envelope for envelope in self._kept if envelope.archive != archive]
+            return self._taken.pop(archive)
 
     def _pilot_ask(self, run_id: str) -> str:
         """Ask for a run's directory; returns where its archive will be."""
@@ -327,7 +327,7 @@ class Host:
         with self._changed:
             self._given[run_id] = path
             self._complete.discard(run_id)
-            self._enqueue(Letter("fetch", token=run_id))
+            self._enqueue(Envelope("fetch", token=run_id))
         return str(path)
 
     def _pilot_given(self, run_id: str, patience: float) -> bool:
@@ -375,8 +375,8 @@ class HostLink:
                 file.seek(0)
                 self._ask("send", kind, token, file.read(), "")
                 return
-            cargo = self._ask("send", kind, token, b"", file.name)
-            while (refusal := self._ask("arrived", cargo, 1.0)) is None:
+            archive = self._ask("send", kind, token, b"", file.name)
+            while (refusal := self._ask("arrived", archive, 1.0)) is None:
                 pass
         if refusal:
             raise OSError(refusal)
@@ -417,7 +417,7 @@ def main() -> None:
         os._exit(1)  # the supervisor of its node ends what it runs
 
     threading.Thread(target=leave_with_host, daemon=True).start()
-    scratch = Path(tempfile.mkdtemp(prefix="bakeoff-mail-"))
+    scratch = Path(tempfile.mkdtemp(prefix="bakeoff-archives-"))
     try:
         setup = msgspec.structs.replace(setup, base=os.getcwd())
         print(run_pilot(setup, HostLink(socket, key, scratch), name), flush=True)

@@ -4,7 +4,7 @@ Each pilot always has one call of `poll` waiting at its host, and at most one of
 with `ray.wait`, and asks for a result only when it is there: Ray may never say that a node is gone. A second thread
 carries large archives, so that no gigabyte holds up a heartbeat.
 
-Letters are numbered and acknowledged, so a reply that is lost is asked for again. A report is passed on when the
+Envelopes are numbered and acknowledged, so a reply that is lost is asked for again. A report is passed on when the
 archive that came before it is unpacked and synced in the edition's directory.
 """
 
@@ -24,11 +24,11 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 
-from bakeoff.engine.executors.ray.host import CHUNK, Letter, decode_letters
+from bakeoff.engine.executors.ray.host import CHUNK, Envelope, decode_envelopes
 from bakeoff.engine.pilots import messages
 from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.attachments import Attachments
-from bakeoff.engine.pilots.mail import print_error
+from bakeoff.engine.pilots.connection import print_error
 from bakeoff.engine.pilots.messages import Downward, Orders, Report, Upward
 from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -79,7 +79,7 @@ class RayTransport:
         self._saves = 0
         self._lock = threading.RLock()
         self._closed = False
-        self._freight: Queue[tuple[str, Letter] | None] = Queue()
+        self._transfers: Queue[tuple[str, Envelope] | None] = Queue()
         self._broken: BaseException | None = None
         """What ended one of the threads: nothing arrives any more, so `receive` raises it and the session ends."""
         self._threads = [
@@ -138,7 +138,7 @@ class RayTransport:
     def pause(self) -> None:
         """Ask for nothing more: actors are about to be ended."""
         self._closed = True
-        self._freight.put(None)
+        self._transfers.put(None)
         for thread in self._threads:
             thread.join(5.0)
 
@@ -217,63 +217,65 @@ class RayTransport:
             elif kind == "poll":
                 wire.settling = []
         if kind == "poll":
-            for number, letter in decode_letters(result):
+            for number, envelope in decode_envelopes(result):
                 if number > wire.read:
-                    self._open(name, letter)
+                    self._open(name, envelope)
                     wire.read = number
 
-    def _open(self, name: str, letter: Letter) -> None:
-        if letter.kind == "message":
-            message = messages.decode_upward(letter.content)
+    def _open(self, name: str, envelope: Envelope) -> None:
+        if envelope.kind == "message":
+            message = messages.decode_upward(envelope.content)
             if isinstance(message, Report):
                 self._reporters[message.token] = name
             self._arrived.append((name, message))
-        elif letter.kind == "fetch" or letter.cargo:
-            self._freight.put((name, letter))
+        elif envelope.kind == "fetch" or envelope.archive:
+            self._transfers.put((name, envelope))
         else:
             try:
-                self._unpack(letter, BytesIO(letter.content))
+                self._unpack(envelope, BytesIO(envelope.content))
             except Exception:
                 print_error()  # its report finds that it is not there
 
-    def _unpack(self, letter: Letter, file: Any) -> None:
+    def _unpack(self, envelope: Envelope, file: Any) -> None:
         self._saves += 1
-        saving = letter.kind == "save"
-        target = self._arrivals.saved(letter.token, self._saves) if saving else self._arrivals.delivered(letter.token)
+        saving = envelope.kind == "save"
+        target = (
+            self._arrivals.saved(envelope.token, self._saves) if saving else self._arrivals.delivered(envelope.token)
+        )
         unpack(file, target)
 
     # -- the thread that carries
 
     def _carry(self) -> None:
-        while (entry := self._freight.get()) is not None:
-            name, letter = entry
+        while (entry := self._transfers.get()) is not None:
+            name, envelope = entry
             actor = self.actors.get(name)
             if actor is None or self._closed:
                 continue
             try:
-                if letter.kind == "fetch":
-                    self._give(actor, letter.token)
+                if envelope.kind == "fetch":
+                    self._give(actor, envelope.token)
                 else:
-                    self._pull(actor, letter)
+                    self._pull(actor, envelope)
             except Exception as error:
                 if not isinstance(error, OSError | RayError | Damaged):
                     print_error()
                 # The node is gone, and its claims expire; or it waits in vain for what it asked for, and says so.
 
-    def _pull(self, actor: Any, letter: Letter) -> None:
+    def _pull(self, actor: Any, envelope: Envelope) -> None:
         """Bring a large archive home, a chunk at a time."""
         refusal = ""
         try:
             self._arrivals.open()
             with TemporaryFile(dir=self._arrivals.incoming) as file:
-                while chunk := self._result(actor.read.remote(letter.cargo, file.tell())):
+                while chunk := self._result(actor.read.remote(envelope.archive, file.tell())):
                     file.write(chunk)
                 file.seek(0)
-                self._unpack(letter, file)
+                self._unpack(envelope, file)
         except Exception as error:
             # The pilot waits for an answer, and names the claim in its beats until it has one: it would never expire.
             refusal = _described(error)
-        self._result(actor.taken.remote(letter.cargo, refusal))
+        self._result(actor.taken.remote(envelope.archive, refusal))
 
     def _give(self, actor: Any, name: str) -> None:
         """Send a run's directory to the node that goes on with it, or files by their digest."""

@@ -1,4 +1,4 @@
-"""No thread of a pilot's mail ends without a word: a run gets a result, or the pilot learns that it cannot go on."""
+"""No thread of a pilot's connection ends without a word: a run gets a result, or the pilot learns that it cannot go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.engine.pilots.mail import Mail
+from bakeoff.engine.pilots.connection import Connection
 from bakeoff.engine.pilots.messages import Downward, Order, Report, Upward
 from bakeoff.records.run import Attempt
 from support.processes import eventually
@@ -54,29 +54,29 @@ def test_whatever_goes_wrong_with_a_directory_is_the_runs_result_and_the_next_on
     error: Exception, tmp_path: Path
 ) -> None:
     link = FaultyLink(error, "deliver", "save", "fetch")
-    mail = Mail(link)
-    mail.save("1", tmp_path)
-    mail.fetch(Order("2", attempt(), True), tmp_path / "fetched", tmp_path / "cache")
+    connection = Connection(link)
+    connection.save("1", tmp_path)
+    connection.fetch(Order("2", attempt(), True), tmp_path / "fetched", tmp_path / "cache")
     for token in ("3", "4"):
         (tmp_path / token).mkdir()
-        mail.deliver(Report(token, attempt(), True), tmp_path / token)
-    eventually(lambda: len(link.sent) == 2 and not mail.carrying)
+        connection.deliver(Report(token, attempt(), True), tmp_path / token)
+    eventually(lambda: len(link.sent) == 2 and not connection.carrying)
     reports = [message for message in link.sent if isinstance(message, Report)]
     assert [report.token for report in reports] == ["3", "4"]
     for report in reports:
         assert (report.attempt.status, report.directory) == ("infra_error", False)
         assert type(error).__name__ in (report.attempt.error or "")
-    ((order, fetched),) = mail.fetched
+    ((order, fetched),) = connection.fetched
     assert order.token == "2" and type(error).__name__ in str(fetched)
-    assert not mail.saving
-    mail.close(5.0)
+    assert not connection.saving
+    connection.close(5.0)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_that_ends_the_exchange_of_messages_is_told(error: Exception) -> None:
-    mail = Mail(FaultyLink(error, "exchange"))
-    eventually(lambda: mail.broken is error)
-    mail.close(5.0)  # returns at once: nothing can be sent
+    connection = Connection(FaultyLink(error, "exchange"))
+    eventually(lambda: connection.broken is error)
+    connection.close(5.0)  # returns at once: nothing can be sent
 
 
 class FullLog(io.StringIO):
@@ -90,12 +90,12 @@ def test_a_log_on_a_full_disk_keeps_no_error_from_being_told(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", FullLog())
     link = FaultyLink(error, "deliver", "save")
-    mail = Mail(link)
-    mail.save("1", tmp_path)
+    connection = Connection(link)
+    connection.save("1", tmp_path)
     for token in ("2", "3"):
         (tmp_path / token).mkdir()
-        mail.deliver(Report(token, attempt(), True), tmp_path / token)
-    eventually(lambda: len(link.sent) == 2 and not mail.carrying and not mail.saving)
-    mail.close(5.0)
-    silent = Mail(FaultyLink(error, "exchange"))
+        connection.deliver(Report(token, attempt(), True), tmp_path / token)
+    eventually(lambda: len(link.sent) == 2 and not connection.carrying and not connection.saving)
+    connection.close(5.0)
+    silent = Connection(FaultyLink(error, "exchange"))
     eventually(lambda: silent.broken is error)

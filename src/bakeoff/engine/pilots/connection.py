@@ -1,4 +1,4 @@
-"""A pilot's letters to and from the scheduler, and the run directories that go with them.
+"""Exchange messages with the scheduler and transfer run directories, in threads of the pilot's own.
 
 A network file system may hang, and so may the call of an engine. So threads talk to the link, and the pilot looks at what
 they left it.
@@ -28,8 +28,8 @@ _QUICKEST, _SLOWEST = 0.005, 0.25
 """Seconds between two exchanges: while there is something to exchange, and at rest. Each costs as much as a short run."""
 
 
-class Mail:
-    """Letters to and from the scheduler, and the run directories that go with them.
+class Connection:
+    """A pilot's messages to and from the scheduler, and transfers of run directories.
 
     Two threads call the link: one exchanges messages, the other carries directories, so that no gigabyte holds up a
     heartbeat. A report is sent when its directory has been delivered. Whatever goes wrong with one directory is noted for
@@ -41,7 +41,7 @@ class Mail:
         self._link = link
         self._out: deque[Upward] = deque()
         self._in: deque[Downward] = deque()
-        self._freight: Queue[Callable[[], None]] = Queue()
+        self._transfers: Queue[Callable[[], None]] = Queue()
         self._posted = threading.Event()
         self._closing = False
         self.carrying: dict[str, float | None] = {}
@@ -69,19 +69,19 @@ class Mail:
     def deliver(self, report: Report, directory: Path) -> None:
         """Bring the directory home, delete it here, and send the report."""
         self.carrying[report.token] = report.attempt.started_at
-        self._freight.put(lambda: self._deliver(report, directory))
+        self._transfers.put(lambda: self._deliver(report, directory))
 
     def save(self, token: str, directory: Path) -> None:
         """Bring home a copy of the directory of a run that goes on."""
         self.saving.add(token)
-        self._freight.put(lambda: self._save(token, directory))
+        self._transfers.put(lambda: self._save(token, directory))
 
     def fetch(self, order: Order, directory: Path, cache: Path) -> None:
         """Bring what the order needs: files to `cache`, and the run's directory at home to `directory`.
 
         Then the order is in `fetched`, with the error if any.
         """
-        self._freight.put(lambda: self._fetch(order, directory, cache))
+        self._transfers.put(lambda: self._fetch(order, directory, cache))
 
     def take(self) -> list[Downward]:
         """What has arrived."""
@@ -126,7 +126,7 @@ class Mail:
 
     def _carry(self) -> None:
         while True:
-            work = self._freight.get()
+            work = self._transfers.get()
             try:
                 work()
             except BaseException:
