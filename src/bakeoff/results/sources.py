@@ -114,11 +114,11 @@ def _claim(name: str, root: Path, importers: Importers) -> Claim | None:
     path = next((place for place in (Path(name), root / name) if place.exists()), Path(name))
     claim = importers.claim(path)
     if claim is None and path.is_dir():
-        raise UsageError(f"{path}: {nothing_in(path)}")
+        raise UsageError(f"{path}: {nothing_in(path)} ({importers.tried(path)})")
     if claim is None and path.suffix == ".json" and path.is_file() and not _is_experiment(path):
         from bakeoff.results.importers.table_files import describe_json
 
-        raise UsageError(f"{name}: {describe_json(path)}")
+        raise UsageError(f"{name}: {describe_json(path)} ({importers.tried(path)})")
     return claim
 
 

@@ -29,6 +29,9 @@ note names the other one.
 | `foreign` | the interface: `Importer`, `ForeignRun`, `Source`, `Log`, `Reading` |
 | `identity` | arms, tasks and seeds of runs by what differs or by what flags say; reruns |
 | `assembly` | what importers yield as `Results`, and the reading line |
+| `inspect_logs` | `.eval` and `.json` logs of Inspect AI |
+| `harbor_jobs` | job directories of Harbor |
+| `lm_eval_samples` | results of lm-evaluation-harness with `--log_samples` |
 | `tables` | CSV, TSV, Parquet, JSONL and JSON, one row for each run or for each step of a run |
 | `table_files`, `table_roles` | its parts: files; which column is what |
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
@@ -155,10 +158,14 @@ class Importers:
 
     @cached_property
     def _first(self) -> list[Importer]:
+        from bakeoff.results.importers.harbor_jobs import HarborJobs
+        from bakeoff.results.importers.inspect_logs import InspectLogs
+        from bakeoff.results.importers.lm_eval_samples import LmEvalSamples
         from bakeoff.results.importers.tables import Tables
         from bakeoff.results.importers.wandb_runs import Wandb
 
-        return [*plug_ins(self._notes), Editions(), Tables(self._columns), Wandb()]
+        special: list[Importer] = [InspectLogs(), HarborJobs(), LmEvalSamples()]
+        return [*plug_ins(self._notes), Editions(), *special, Tables(self._columns), Wandb()]
 
     @cached_property
     def _of_directories(self) -> list[Importer]:
@@ -181,6 +188,17 @@ class Importers:
         names = " and ".join(repr(other.importer.name) for other in others)
         notes = [f"{path}: read by the importer {first.importer.name!r}; {names} would read it, too"] if others else []
         return replace(first, notes=(*self._notes, *notes))
+
+    def tried(self, path: Path) -> str:
+        """Say which formats nobody found at `path`, and why the nearest one does not fit."""
+        importers = [*self._first, *(self._of_directories if path.is_dir() else ())]
+        near = [
+            f"{importer.name}: {reason}"
+            for importer in importers
+            if (explain := getattr(importer, "misses", None)) is not None and (reason := explain(path)) is not None
+        ]
+        names = ", ".join(dict.fromkeys(importer.name for importer in importers))
+        return f"tried {names}" + (f"; nearest is {near[0]}" if near else "")
 
 
 def of_dialects() -> Iterator[Importer]:

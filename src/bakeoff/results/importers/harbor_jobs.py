@@ -1,0 +1,231 @@
+"""Jobs of Harbor: a directory with one directory for each trial, `result.json` and `config.json` in both."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bakeoff.errors import UsageError
+from bakeoff.results.importers.foreign import (
+    DIRECTORY,
+    ForeignRun,
+    Item,
+    Log,
+    Mean,
+    Measure,
+    Outcome,
+    Reading,
+    Source,
+)
+
+TOOL = "Harbor"
+RESULT, CONFIG = "result.json", "config.json"
+_CAUSES = {
+    "sandbox_failed": "EnvironmentStartTimeoutError SandboxBuildFailedError AgentSetupTimeoutError HealthcheckError "
+    "SandboxLikelyOutOfMemoryError MemoryLimitExceededError SSHAccessError GKEExecStreamClosedError GKEPodNotFoundError "
+    "RuntimeRequestError AddTestsDirError DownloadVerifierDirError",
+    "model_provider_failed": "ApiError ApiRateLimitError ApiInternalServerError ApiOverloadedError ApiConnectionClosedError "
+    "ApiResponseStalledError UnknownApiError NetworkConnectionError ApiConnectionError ApiUsageLimitError RateLimitError "
+    "InternalServerError ServiceUnavailableError APIConnectionError APIError Timeout BadRequestError "
+    "UnprocessableEntityError UnsupportedParamsError APIResponseValidationError BudgetExceededError "
+    "AgentAuthenticationError ModelNotFoundError ApiProviderResourceNotFoundError AuthenticationError "
+    "PermissionDeniedError NotFoundError",
+    "harbor_failed": "ServiceOperationsUnsupportedError VercelScopeError DspyImportError MissingExtraError RegradeError",
+    "agent": "AgentTimeoutError ContextWindowExceededError OutputTokenExceededError ContextLengthExceededError "
+    "OutputLengthExceededError AgentSafetyRefusalError ContentPolicyViolationError",
+    "verifier_failed": "VerifierTimeoutError RewardFileNotFoundError RewardFileEmptyError VerifierOutputParseError",
+    "cancelled": "CancelledError",
+}
+"""Harbor's own table of causes (`models/trial/error_policy.py`, 0.25). Types that are not in it are unclassified."""
+CAUSE = {name: cause for cause, names in _CAUSES.items() for name in names.split()}
+
+
+class HarborJobs:
+    """A job, a trial, or a directory of jobs."""
+
+    name = "Harbor"
+
+    def claims(self, path: Path) -> list[Path]:
+        if not path.is_dir():
+            return []
+        if _is_trial(path):
+            return [path]
+        if _is_job(path):
+            return [path]
+        return sorted(place for place in path.iterdir() if place.is_dir() and _is_job(place))
+
+    def misses(self, path: Path) -> str | None:
+        """Say why a path that could be a job is none."""
+        if path.is_dir() and (path / RESULT).is_file():
+            return f"{RESULT} has no n_total_trials, and no directory in it has a trial's {RESULT}"
+        return None
+
+    def read(self, paths: Sequence[Path]) -> Iterator[Item]:
+        jobs = [_Job(path) for path in paths]
+        sums: dict[str, dict[str, None]] = {}
+        for job in jobs:
+            for trial in job.trials:
+                sums.setdefault(trial.task, {}).setdefault(trial.checksum)
+        causes: Counter[str] = Counter()
+        names: dict[str, None] = {}
+        unit, means = True, []
+        for job in jobs:
+            for trial in job.trials:
+                task = trial.task
+                if len([each for each in sums[task] if each]) > 1 and trial.checksum:
+                    task = f"{task}@{trial.checksum[:8]}"
+                outcome = trial.outcome(causes)
+                metrics = trial.rewards if outcome == "scored" else {}
+                names |= dict.fromkeys(sorted(trial.rewards, key=lambda name: name != "reward"))
+                unit = unit and all(0 <= value <= 1 for value in trial.rewards.values())
+                yield ForeignRun(
+                    labels=trial.labels, source=Source(trial.path), header=trial.result or trial.config, log=job.log,
+                    task=task, run=str(trial.path), outcome=outcome, error=trial.error, metrics=metrics,
+                    started_at=_seconds((trial.result or {}).get("started_at")),
+                    ended_at=_seconds((trial.result or {}).get("finished_at")),
+                )  # fmt: skip
+            yield from job.absent()
+            means += job.means(list(names))
+        measure = Measure("maximize", (0, 1) if unit else None)
+        remarks = [f"{number} {text}" for text, number in causes.items()]
+        changed = [task for task, known in sums.items() if len([each for each in known if each]) > 1]
+        notes = [f"task {task} has several contents (checksums), and each is a task of its own" for task in changed]
+        yield Reading(TOOL, "", dict.fromkeys(names, measure), means, notes, unit="trial", remarks=remarks)
+
+
+class _Trial:
+    """One trial's directory."""
+
+    def __init__(self, path: Path, job: str) -> None:
+        self.path = path
+        self.result: dict[str, Any] | None = _json(path / RESULT) if (path / RESULT).is_file() else None
+        self.config: dict[str, Any] = (self.result or {}).get("config") or _json(path / CONFIG)
+        facts = self.result or {}
+        self.checksum = str(facts.get("task_checksum") or "")
+        place = (self.config.get("task") or {}).get("path") or (self.config.get("task") or {}).get("name") or path.name
+        self.task = str(facts.get("task_name") or Path(str(place)).name)
+        self.labels = self._labels(facts, job)
+        self.exceptions = [
+            each["exception_info"]
+            for each in (facts, *(facts.get("step_results") or []))
+            if isinstance(each, dict) and each.get("exception_info")
+        ]
+        rewards = ((facts.get("verifier_result") or {}).get("rewards")) or {}
+        self.rewards = {str(name): value for name, value in rewards.items() if isinstance(value, int | float)}
+
+    def _labels(self, facts: Mapping[str, Any], job: str) -> dict[str, Any]:
+        agent, info = self.config.get("agent") or {}, facts.get("agent_info") or {}
+        model = info.get("model_info") or {}
+        name = info.get("name") or agent.get("name") or agent.get("import_path") or "agent"
+        called = "/".join(part for part in (model.get("provider"), model.get("name")) if part) or agent.get(
+            "model_name"
+        )
+        labels: dict[str, Any] = {"agent": f"{name}@{called}" if called else name}
+        # Trials without a result have no version: only what the configuration says may tell arms apart.
+        labels |= {f"kwargs.{key}": str(value) for key, value in sorted((agent.get("kwargs") or {}).items())}
+        labels |= {"skills": " ".join(agent["skills"])} if agent.get("skills") else {}
+        return labels | {DIRECTORY: job}
+
+    @property
+    def error(self) -> str | None:
+        if not self.exceptions:
+            return None
+        return "; ".join(f"{each.get('exception_type')}: {each.get('exception_message')}" for each in self.exceptions)
+
+    def outcome(self, causes: Counter[str]) -> Outcome:
+        """Say how the trial ended, and count causes for the reading line."""
+        if self.result is None:
+            causes["trials without a result (missing)"] += 1
+            return "missing"
+        kinds = [CAUSE.get(str(each.get("exception_type")), "unclassified") for each in self.exceptions]
+        others = [kind for kind in kinds if kind != "agent"]
+        if others and others[0] == "unclassified":
+            causes["trials with an unclassified error (failed)"] += 1
+            return "failed"
+        if others:
+            causes[f"trials {others[0].replace('_', ' ')} (missing)"] += 1
+            return "missing"
+        if not self.rewards and (self.config.get("verifier") or {}).get("disable"):
+            causes["trials without verification (missing)"] += 1
+            return "missing"
+        return "scored" if self.rewards else "failed"
+
+
+class _Job:
+    """A job's directory, or one trial of it."""
+
+    def __init__(self, path: Path) -> None:
+        alone = _is_trial(path)
+        self.path = path.parent if alone else path
+        self.result = {} if alone or not (path / RESULT).is_file() else _json(path / RESULT)
+        config = {} if alone or not (path / CONFIG).is_file() else _json(path / CONFIG)
+        self.attempts = config.get("n_attempts")
+        places = [path] if alone else sorted(place for place in path.iterdir() if _is_trial(place))
+        self.trials = [_Trial(place, self.path.name) for place in places]
+        self.log = Log(self.path, _seconds(self.result.get("started_at")), str(self.result.get("id") or ""))
+
+    def absent(self) -> Iterator[ForeignRun]:
+        """Yield planned attempts that left no directory."""
+        if not self.attempts:
+            return
+        known: dict[tuple[str, str], list[_Trial]] = {}
+        for trial in self.trials:
+            known.setdefault((trial.task, str(trial.labels)), []).append(trial)
+        for trials in known.values():
+            for number in range(len(trials), self.attempts):
+                first = trials[0]
+                yield ForeignRun(
+                    labels=first.labels, source=Source(self.path, f"{first.task}__attempt_{number}"), header=first.config,
+                    log=self.log, task=first.task, outcome="missing", error="the attempt left no directory",
+                )  # fmt: skip
+
+    def means(self, names: Sequence[str]) -> list[Mean]:
+        evals = ((self.result.get("stats") or {}).get("evals")) or {}
+        own = [
+            each.get("mean")
+            for stats in evals.values()
+            for each in stats.get("metrics") or []
+            if isinstance(each, dict)
+        ]
+        if len(evals) != 1 or len(own) != 1 or not isinstance(own[0], int | float) or not names:
+            return []
+        return [Mean(names[0], float(own[0]), log=self.path, name="mean")]
+
+
+def _is_trial(path: Path) -> bool:
+    """Whether a directory is a trial's: its result, or its configuration while there is none, names a task."""
+    for name, sign in ((RESULT, b'"trial_name"'), (CONFIG, b'"trial_name"')):
+        with suppress(OSError), (path / name).open("rb") as file:
+            return sign in file.read(4096) or sign in file.read(1 << 16)
+    return False
+
+
+def _is_job(path: Path) -> bool:
+    with suppress(OSError), (path / RESULT).open("rb") as file:
+        if b'"n_total_trials"' in file.read(4096):
+            return True
+    return any(_is_trial(place) for place in path.iterdir() if place.is_dir()) if path.is_dir() else False
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        reason = "is empty" if path.stat().st_size == 0 else f"is not whole JSON: {error}"
+        raise UsageError(f"{path}: {reason}; {TOOL} was ended while it wrote it, or is writing it") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: is not a {TOOL} file: it holds a {type(content).__name__}")
+    return content
+
+
+def _seconds(text: Any) -> float | None:
+    with suppress(ValueError, TypeError):
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    return None

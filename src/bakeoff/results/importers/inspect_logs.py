@@ -1,0 +1,403 @@
+"""Logs of Inspect AI: `.eval` (a zip) and `.json`, format versions 1 and 2.
+
+Of a zip only the header and the summaries of samples are read, or its journal while there is no header yet; entries below
+`samples/` never are. Newer formats are read through the package `inspect_ai`, where it is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from sys import intern
+from typing import Any, TypeVar
+
+import msgspec
+
+from bakeoff.errors import UsageError
+from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Reading, Source
+from bakeoff.spec.workload import Scalar
+
+T = TypeVar("T")
+TOOL = "Inspect"
+MAX_VERSION = 2
+"""The newest format that is read without the package."""
+ZSTD = 93
+"""Compression method of zip entries that Python's `zipfile` knows from 3.14 on."""
+NAMED = re.compile(r"\d{4}-\d\d-\d\dT.*\.json$")
+"""Names of JSON logs: their time comes first, whatever the pattern of the rest."""
+FIRST = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"')
+_LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+"""What Inspect's own `value_to_float` makes of the values that its scorers give."""
+LIMITS = (
+    "message_limit", "token_limit", "token_limit_type", "turn_limit", "time_limit", "working_limit", "cost_limit",
+    "retry_on_error",
+)  # fmt: skip
+"""Settings of an evaluation that change what an arm can do. Others say how it was run and logged."""
+_LOCAL_HEADER = struct.Struct("<26xHH")
+
+
+class Score(msgspec.Struct):
+    """One scorer's value for a sample."""
+
+    value: Any = None
+
+
+class Summary(msgspec.Struct):
+    """What is read of a sample: `EvalSampleSummary`, or the same fields of an `EvalSample`."""
+
+    id: int | str
+    epoch: int = 1
+    scores: dict[str, Score] | None = None
+    error: Any = None
+
+
+class Contents(msgspec.Struct):
+    """What is read of a log: `EvalLog`."""
+
+    version: int
+    eval: dict[str, Any]
+    status: str = "started"
+    plan: dict[str, Any] = {}  # msgspec copies it
+    results: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    invalidated: bool = False
+    samples: list[Summary] | None = None
+
+
+class InspectLogs:
+    """A log, or all logs below a directory."""
+
+    name = "Inspect"
+
+    def claims(self, path: Path) -> list[Path]:
+        if path.is_dir():
+            return sorted(_logs_below(path))
+        return [path] if path.suffix == ".eval" or (path.suffix == ".json" and _begins_like_a_log(path)) else []
+
+    def misses(self, path: Path) -> str | None:
+        """Say why a path that could be a log is none."""
+        if path.is_file() and path.suffix == ".json":
+            return 'a log in JSON begins with "version" and "status"'
+        return "there is no .eval file below it" if path.is_dir() else None
+
+    def read(self, paths: Sequence[Path]) -> Iterator[Item]:
+        totals = _Totals()
+        shared: dict[tuple[tuple[str, float], ...], Mapping[str, Scalar]] = {}
+        for path in paths:
+            contents = read_log(path)
+            yield from _runs(path, contents, totals, shared)
+        yield totals.reading()
+
+
+class _Totals:
+    """What all logs together say: a metric's range is known only if every log says the same."""
+
+    def __init__(self) -> None:
+        self.versions: set[str] = set()
+        self.order: dict[str, None] = {}
+        self.measures: dict[str, set[Measure]] = {}
+        self.means: list[Mean] = []
+        self.remarks: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    def reading(self) -> Reading:
+        metrics = {
+            name: next(iter(found)) if len(found := self.measures[name]) == 1 else Measure() for name in self.order
+        }
+        names = list(metrics)
+        remarks = [f"{number} {text}" for text, number in self.remarks.items()]
+        if len(names) > 1:
+            remarks.append(f"scored by {names[0]} (--metric for {', '.join(names[1:])})")
+        version = " and ".join(sorted(self.versions))
+        return Reading(TOOL, version, metrics, self.means, self.notes, unit="sample", remarks=remarks)
+
+
+def _logs_below(directory: Path) -> Iterator[Path]:
+    for place, below, names in os.walk(directory):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        for name in names:
+            path = Path(place, name)
+            if name.endswith(".eval") or (NAMED.match(name) and _begins_like_a_log(path)):
+                yield path
+
+
+def _begins_like_a_log(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return FIRST.match(file.read(200)) is not None
+    except OSError:
+        return False
+
+
+# -- one file
+
+
+def read_log(path: Path) -> Contents:
+    """Read a log's header and samples. Raises UsageError of one line, with the reason."""
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise UsageError(
+                    f"{path}: is empty; {TOOL} has not written anything into it, or it was not copied whole"
+                )
+            contents = _read_json(file.read()) if path.suffix == ".json" else _read_zip(file)
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError) as error:
+        raise UsageError(
+            f"{path}: is not a whole {TOOL} log: {error}. It was cut off, or is being written: copy it again"
+        ) from error
+    except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: is not an {TOOL} log: {_line(error)}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return contents if contents.version <= MAX_VERSION else _read_with_package(path, contents.version)
+
+
+def _line(error: Exception) -> str:
+    text = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+def _read_json(data: bytes) -> Contents:
+    contents = _decode(data, Contents)
+    if contents.samples is None and contents.results is not None and contents.results.get("total_samples"):
+        raise ValueError("it has no samples (it was written with log_samples=false, or is a header alone)")
+    return contents
+
+
+def _read_zip(file: Any) -> Contents:
+    with zipfile.ZipFile(file) as archive:
+        # A sample that ran again has a second entry under the same name; the last one counts.
+        entries = {entry.filename: entry for entry in archive.infolist()}
+        if "header.json" in entries:
+            contents = _decode(_entry(file, archive, entries["header.json"]), Contents)
+        elif "_journal/start.json" in entries:
+            contents = _decode(_entry(file, archive, entries["_journal/start.json"]), Contents)
+        else:
+            raise ValueError("the zip has neither header.json nor _journal/start.json")
+        if contents.version > MAX_VERSION:
+            return contents
+        if "summaries.json" in entries:
+            names = ["summaries.json"]
+        else:
+            names = sorted(
+                (name for name in entries if re.fullmatch(r"_journal/summaries/\d+\.json", name)),
+                key=lambda name: int(Path(name).stem),
+            )
+        contents.samples = [
+            sample for name in names for sample in _decode(_entry(file, archive, entries[name]), list[Summary])
+        ]
+    return contents
+
+
+def _entry(file: Any, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    if entry.compress_type != ZSTD:
+        return archive.read(entry)
+    file.seek(entry.header_offset)
+    header = file.read(30)
+    if header[:4] != b"PK\x03\x04":
+        raise zipfile.BadZipFile(f"no entry {entry.filename} where the directory says")
+    name, extra = _LOCAL_HEADER.unpack(header)
+    file.seek(name + extra, os.SEEK_CUR)
+    data = unzstd(file.read(entry.compress_size), entry.file_size)
+    if zlib.crc32(data) != entry.CRC:
+        raise zipfile.BadZipFile(f"the checksum of {entry.filename} is wrong")
+    return data
+
+
+def unzstd(data: bytes, size: int) -> bytes:
+    """Decompress a zstd frame of a known size. Raises BadZipFile."""
+    import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise zipfile.BadZipFile(str(error)) from error
+
+
+def _decode(data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError:
+        if b"NaN" not in data and b"Infinity" not in data:  # which Inspect writes and JSON has not
+            raise
+        return msgspec.convert(json.loads(data), type=kind)
+
+
+def _read_with_package(path: Path, version: int) -> Contents:
+    """Read a format that we do not know. Raises UsageError where the package is not installed or does not know it."""
+    try:
+        from inspect_ai.log import read_eval_log, read_eval_log_sample_summaries  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise UsageError(
+            f"{path}: is an {TOOL} log of version {version}, and versions up to {MAX_VERSION} are read; `pip install "
+            "inspect_ai` in this environment reads newer ones"
+        ) from error
+    try:
+        header = read_eval_log(str(path), header_only=True).model_dump(mode="json")
+        samples = [each.model_dump(mode="json") for each in read_eval_log_sample_summaries(str(path))]
+        return msgspec.convert({**header, "version": version, "samples": samples}, Contents)
+    except Exception as error:  # another package's
+        raise UsageError(
+            f"{path}: is an {TOOL} log of version {version}, which the installed inspect_ai cannot read: {_line(error)}"
+        ) from error
+
+
+# -- runs
+
+
+def _runs(
+    path: Path, contents: Contents, totals: _Totals, shared: dict[tuple[tuple[str, float], ...], Mapping[str, Scalar]]
+) -> Iterator[ForeignRun]:
+    spec = contents.eval
+    task = str(spec.get("task", "task"))
+    totals.versions.add(str((spec.get("packages") or {}).get("inspect_ai") or ""))
+    log = Log(path, _seconds(spec.get("created")), str(spec.get("eval_id") or ""))
+    labels, header = _labels(path, contents), {**spec, "plan": contents.plan, "status": contents.status}
+    if contents.status != "success":
+        reason = f" ({_line(ValueError(contents.error.get('message', '')))})" if contents.error else ""
+        totals.notes.append(f"{path}: the log's status is {contents.status}{reason}")
+        totals.remarks[f"of the logs with status {contents.status}"] += 1
+    if contents.invalidated:
+        totals.notes.append(f"{path}: samples of this log were invalidated by hand; its summaries do not say which")
+    samples = {(sample.id, sample.epoch): sample for sample in contents.samples or ()}
+    exact: dict[str, bool] = {}
+    for sample in samples.values():
+        values, letters = _values(sample, totals)
+        for name, is_letter in letters.items():
+            exact[name] = exact.get(name, True) and is_letter
+        key = tuple(values.items())
+        metrics = shared.setdefault(key, values) if len(shared) < 10_000 else shared.get(key, values)
+        error = None if sample.error is None else _message(sample.error)
+        if error is None and not values:
+            totals.remarks["samples without an error or a score (failed)"] += 1
+        failed = not values
+        yield ForeignRun(
+            labels=labels, source=Source(path, intern(f"{sample.id}_epoch_{sample.epoch}")), header=header, log=log,
+            task=intern(f"{task}/{sample.id}"), group=task, repeat=sample.epoch - 1,
+            outcome="failed" if failed else "scored", error=error, metrics=metrics,
+        )  # fmt: skip
+    for identifier, epoch in _absent(contents, samples):
+        yield ForeignRun(
+            labels=labels, source=Source(path, f"{identifier}_epoch_{epoch}"), header=header, log=log,
+            task=intern(f"{task}/{identifier}"), group=task, repeat=epoch - 1, outcome="missing",
+        )  # fmt: skip
+    _measure(path, contents, exact, totals)
+
+
+def _absent(contents: Contents, samples: Mapping[tuple[int | str, int], Summary]) -> Iterator[tuple[int | str, int]]:
+    """Yield planned samples and epochs that the log does not have."""
+    config = contents.eval.get("config") or {}
+    planned = (contents.eval.get("dataset") or {}).get("sample_ids") or []
+    match config.get("limit"):
+        case int(limit) if limit < len(planned):
+            planned = planned[:limit]
+        case [int(first), int(end)] if end - first < len(planned):
+            planned = planned[first:end]
+    known = {(str(identifier), epoch) for identifier, epoch in samples}
+    for identifier in planned:
+        for epoch in range(1, (config.get("epochs") or 1) + 1):
+            if (str(identifier), epoch) not in known:
+                yield identifier, epoch
+
+
+def _values(sample: Summary, totals: _Totals) -> tuple[dict[str, float], dict[str, bool]]:
+    """Return a sample's numbers by metric, and whether each is a value that only lies between 0 and 1."""
+    values: dict[str, float] = {}
+    exact: dict[str, bool] = {}
+    for name, score in (sample.scores or {}).items():
+        parts = score.value.items() if isinstance(score.value, dict) else [("", score.value)]
+        for key, value in parts:
+            metric = intern(f"{name}/{key}" if key else name)
+            number, is_letter = _number(value)
+            if number is None:
+                if isinstance(value, list | str):
+                    totals.remarks[f"values of {metric} that are not numbers (no score)"] += 1
+                continue
+            values[metric], exact[metric] = number, is_letter
+    return values, exact
+
+
+def _number(value: Any) -> tuple[float | None, bool]:
+    match value:
+        case bool():
+            return float(value), True
+        case int() | float():
+            return (float(value), False) if not math.isnan(value) else (None, False)
+        case str():
+            text = value.strip()
+            known = _LETTERS.get(text, _WORDS.get(text.lower()))
+            if known is not None:
+                return known, True
+            with suppress(ValueError):
+                return float(text), False
+    return None, False
+
+
+def _measure(path: Path, contents: Contents, exact: Mapping[str, bool], totals: _Totals) -> None:
+    """Note which metrics the log has, their ranges, and its own means."""
+    results = contents.results or {}
+    own: dict[str, set[str]] = {}
+    for score in results.get("scores") or []:
+        name, scorer = str(score.get("name")), str(score.get("scorer") or score.get("name"))
+        metric = name if name in exact else f"{scorer}/{name}"
+        known = score.get("metrics") or {}
+        own.setdefault(metric, set()).update(known)
+        if score.get("reducer") not in (None, "mean"):
+            continue
+        for kind in ("accuracy", "mean"):
+            value = (known.get(kind) or {}).get("value")
+            if isinstance(value, int | float) and metric in exact:
+                totals.means.append(Mean(metric, float(value), log=path, name=kind))
+                break
+    headline = results.get("headline") or {}
+    main = (str(headline.get("score")), f"{headline.get('scorer')}/{headline.get('score')}")
+    first = [metric for metric in main if metric in exact]
+    for metric in (*first, *exact):
+        totals.order.setdefault(metric)
+        unit = exact[metric] or "accuracy" in own.get(metric, ())
+        totals.measures.setdefault(metric, set()).add(Measure("maximize", (0, 1)) if unit else Measure())
+
+
+def _labels(path: Path, contents: Contents) -> dict[str, Any]:
+    """Return what an arm can be told apart by. A sampling seed is no arm: `--seed-from` takes it."""
+    spec, plan = contents.eval, contents.plan
+    steps = [str(step.get("solver")) for step in plan.get("steps") or []]
+    config = {**(spec.get("model_generate_config") or {}), **(plan.get("config") or {})}
+    config |= {name: value for name, value in (spec.get("config") or {}).items() if name in LIMITS}
+    config.pop("seed", None)
+    labels: dict[str, Any] = {"model": spec.get("model")}
+    for name, table in (
+        ("task_args", spec.get("task_args")), ("model_args", spec.get("model_args")),
+        ("model_roles", {role: (each or {}).get("model") for role, each in (spec.get("model_roles") or {}).items()}),
+        ("config", config),
+    ):  # fmt: skip
+        labels |= {f"{name}.{key}": _flat(value) for key, value in sorted((table or {}).items())}
+    labels["solver"] = spec.get("solver") or " > ".join(steps)
+    labels |= {f"solver_args.{key}": _flat(value) for key, value in sorted((spec.get("solver_args") or {}).items())}
+    labels["task_version"] = spec.get("task_version")
+    return {key: value for key, value in labels.items() if value is not None} | {DIRECTORY: path.parent.name}
+
+
+def _flat(value: Any) -> Any:
+    return json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else value
+
+
+def _message(error: Any) -> str:
+    return str(error.get("message", "error")) if isinstance(error, dict) else str(error)
+
+
+def _seconds(text: Any) -> float | None:
+    with suppress(ValueError, TypeError):
+        return datetime.fromisoformat(str(text)).timestamp()
+    return None
