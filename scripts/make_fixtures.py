@@ -79,13 +79,13 @@ def inspect(home: Path) -> None:
         return Task(dataset=data, solver=generate(), scorer=[letters(), parts(), includes()], name="words")
 
     def model(name: str, answers: list[str]) -> Any:
-        def outputs() -> Any:
-            for answer in answers:
-                output = ModelOutput.from_content(f"mockllm/{name}", answer)
-                output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
-                yield output
+        def reply(messages: Any, *_: Any) -> Any:
+            number = int(messages[-1].text.partition("+")[0])
+            output = ModelOutput.from_content(f"mockllm/{name}", answers[number - 1])
+            output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+            return output
 
-        return get_model(f"mockllm/{name}", custom_outputs=outputs())
+        return get_model(f"mockllm/{name}", custom_outputs=reply)
 
     settings: dict[str, Any] = {"max_samples": 1, "display": "none", "log_realtime": False}
     right = [str(i + 1) for i in range(1, 13)]
@@ -96,14 +96,14 @@ def inspect(home: Path) -> None:
 
     # A third of the answers are wrong without the skill; with it three samples crash and the others are right.
     run("skill", sums("none"), model("model", [text if i % 3 else "0" for i, text in enumerate(right, 1)]))
-    run("skill", sums("calculator"), model("model", [text for i, text in enumerate(right, 1) if i not in (3, 4, 7)]))
+    run("skill", sums("calculator"), model("model", right))
     # Two models, two epochs, three scorers of which one gives a dict; logs in JSON.
-    for name, wrong in (("small", 3), ("large", 5)):
-        answers = ["no" if i % wrong == 0 else str((i - 1) // 2 + 1) for i in range(1, 17)]
+    for name, wrong in (("small", 2), ("large", 8)):
+        answers = ["no" if i % wrong == 0 else str(i) for i in range(1, 9)]
         run("epochs", words(), model(name, answers), epochs=2, log_format="json")
     # An error and a score.
     failing.update({"2", "5"})
-    run("score-on-error", sums("none"), model("model", right[:10]), score_on_error=True)
+    run("score-on-error", sums("none"), model("model", right), score_on_error=True)
     # Ends with the first error; then it is retried.
     failing.clear()
     failing.add("5")

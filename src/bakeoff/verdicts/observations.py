@@ -186,11 +186,12 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
     Raises UsageError when no run reports the metric, or when a summary is asked of a metric without steps.
     """
     analysis = analysis or results.analysis.about(metric)
+    results, notes = _where_it_applies(results, metric)
     scalar = any(is_number(row.metrics.get(metric)) for row in results.rows)
     if analysis.summary is None and not scalar and results.series_summary and metric in results.logged:
         analysis = analysis.model_copy(update={"summary": results.series_summary})
     values: Mapping[int, object]
-    notes = [*results.notes, *unmatched(analysis.matched, results.rows)]
+    notes += [*results.notes, *unmatched(analysis.matched, results.rows)]
     notes += _both_kinds(metric, results, analysis.summary is not None)
     if analysis.summary is not None:
         if scalar and metric not in results.logged:
@@ -230,6 +231,22 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
         metric, rows, analysis, results.label, results.final, results.fixed_tasks, tuple(dict.fromkeys(notes)),
         results.looks, results.declared, caveats_of(results.rows, metric), results.groups, results.repeats,
     )  # fmt: skip
+
+
+def _where_it_applies(results: Results, metric: str) -> tuple[Results, list[str]]:
+    """Leave out groups of tasks that report other metrics and never this one: its absence there is no failure."""
+    if all(row.group is None for row in results.rows):
+        return results, []
+    having, others = set[str | None](), set[str | None]()
+    for row in results.rows:
+        if row.metrics or row.series:
+            (having if row.has(metric) else others).add(row.group)
+    lacking = sorted(str(group) for group in others - having if group is not None) if having else []
+    if not lacking:
+        return results, []
+    rows = [row for row in results.rows if row.group not in lacking]
+    left_out = f"{len(results.rows) - len(rows)} runs of {', '.join(lacking[:5])}{' ...' if len(lacking) > 5 else ''}"
+    return replace(results, rows=rows), [f"{left_out} report other metrics than {metric} and are left out"]
 
 
 def _both_kinds(metric: str, results: Results, summarised: bool) -> list[str]:

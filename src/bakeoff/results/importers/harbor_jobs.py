@@ -57,7 +57,7 @@ class HarborJobs:
             return [path]
         if _is_job(path):
             return [path]
-        return sorted(place for place in path.iterdir() if place.is_dir() and _is_job(place))
+        return sorted(place for place in path.iterdir() if (place / CONFIG).is_file() and _is_job(place))
 
     def misses(self, path: Path) -> str | None:
         """Say why a path that could be a job is none."""
@@ -92,7 +92,7 @@ class HarborJobs:
             yield from job.absent()
             means += job.means(list(names))
         measure = Measure("maximize", (0, 1) if unit else None)
-        remarks = [f"{number} {text}" for text, number in causes.items()]
+        remarks = [f"{number} trial{'' if number == 1 else 's'} {text}" for text, number in causes.items()]
         changed = [task for task, known in sums.items() if len([each for each in known if each]) > 1]
         notes = [f"task {task} has several contents (checksums), and each is a task of its own" for task in changed]
         yield Reading(TOOL, "", dict.fromkeys(names, measure), means, notes, unit="trial", remarks=remarks)
@@ -140,18 +140,18 @@ class _Trial:
     def outcome(self, causes: Counter[str]) -> Outcome:
         """Say how the trial ended, and count causes for the reading line."""
         if self.result is None:
-            causes["trials without a result (missing)"] += 1
+            causes["without a result (missing)"] += 1
             return "missing"
         kinds = [CAUSE.get(str(each.get("exception_type")), "unclassified") for each in self.exceptions]
         others = [kind for kind in kinds if kind != "agent"]
         if others and others[0] == "unclassified":
-            causes["trials with an unclassified error (failed)"] += 1
+            causes["with an unclassified error (failed)"] += 1
             return "failed"
         if others:
-            causes[f"trials {others[0].replace('_', ' ')} (missing)"] += 1
+            causes[f"with cause {others[0]} (missing)"] += 1
             return "missing"
         if not self.rewards and (self.config.get("verifier") or {}).get("disable"):
-            causes["trials without verification (missing)"] += 1
+            causes["without verification (missing)"] += 1
             return "missing"
         return "scored" if self.rewards else "failed"
 

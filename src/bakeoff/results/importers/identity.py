@@ -132,9 +132,9 @@ def _values(runs: Sequence[ForeignRun], flag: str, name: str | None) -> list[str
         return None
     known: dict[object, str | None] = {}
     values = []
-    if name == PATH or name.startswith(f"{PATH}:"):
+    if is_path(name):
         paths = sorted({run.log.path if run.log is not None else run.source.path for run in runs})
-        parts = dict(zip(paths, _parts(paths, flag, name), strict=True))
+        parts = dict(zip(paths, path_parts(paths, flag, name), strict=True))
         return [parts[run.log.path if run.log is not None else run.source.path] for run in runs]
     for run in runs:
         key = (id(run.labels), id(run.header))
@@ -151,7 +151,12 @@ def _values(runs: Sequence[ForeignRun], flag: str, name: str | None) -> list[str
     return values
 
 
-def _parts(paths: Sequence[Path], flag: str, name: str) -> list[str]:
+def is_path(name: str | None) -> bool:
+    """Whether a flag names the path of files and not a field."""
+    return name is not None and (name == PATH or name.startswith(f"{PATH}:"))
+
+
+def path_parts(paths: Sequence[Path], flag: str, name: str) -> list[str]:
     """Return the part of each path that `path` or `path:REGEX` means: relative to what all share, or the first group."""
     if name == PATH:
         shared = Path(os.path.commonpath([str(path.parent) for path in paths]))

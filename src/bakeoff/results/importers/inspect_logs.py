@@ -109,6 +109,7 @@ class _Totals:
         self.measures: dict[str, set[Measure]] = {}
         self.means: list[Mean] = []
         self.remarks: Counter[str] = Counter()
+        self.statuses: Counter[str] = Counter()
         self.notes: list[str] = []
 
     def reading(self) -> Reading:
@@ -116,7 +117,8 @@ class _Totals:
             name: next(iter(found)) if len(found := self.measures[name]) == 1 else Measure() for name in self.order
         }
         names = list(metrics)
-        remarks = [f"{number} {text}" for text, number in self.remarks.items()]
+        remarks = [f"{_counted(number, 'sample')} {text}" for text, number in self.remarks.items()]
+        remarks += [f"{_counted(number, 'log')} with status {status}" for status, number in self.statuses.items()]
         if len(names) > 1:
             remarks.append(f"scored by {names[0]} (--metric for {', '.join(names[1:])})")
         version = " and ".join(sorted(self.versions))
@@ -267,7 +269,7 @@ def _runs(
     if contents.status != "success":
         reason = f" ({_line(ValueError(contents.error.get('message', '')))})" if contents.error else ""
         totals.notes.append(f"{path}: the log's status is {contents.status}{reason}")
-        totals.remarks[f"of the logs with status {contents.status}"] += 1
+        totals.statuses[contents.status] += 1
     if contents.invalidated:
         totals.notes.append(f"{path}: samples of this log were invalidated by hand; its summaries do not say which")
     samples = {(sample.id, sample.epoch): sample for sample in contents.samples or ()}
@@ -280,7 +282,7 @@ def _runs(
         metrics = shared.setdefault(key, values) if len(shared) < 10_000 else shared.get(key, values)
         error = None if sample.error is None else _message(sample.error)
         if error is None and not values:
-            totals.remarks["samples without an error or a score (failed)"] += 1
+            totals.remarks["without an error or a score (failed)"] += 1
         failed = not values
         yield ForeignRun(
             labels=labels, source=Source(path, intern(f"{sample.id}_epoch_{sample.epoch}")), header=header, log=log,
@@ -322,7 +324,7 @@ def _values(sample: Summary, totals: _Totals) -> tuple[dict[str, float], dict[st
             number, is_letter = _number(value)
             if number is None:
                 if isinstance(value, list | str):
-                    totals.remarks[f"values of {metric} that are not numbers (no score)"] += 1
+                    totals.remarks[f"with a value of {metric} that is not a number (no score)"] += 1
                 continue
             values[metric], exact[metric] = number, is_letter
     return values, exact
@@ -387,6 +389,10 @@ def _labels(path: Path, contents: Contents) -> dict[str, Any]:
     labels |= {f"solver_args.{key}": _flat(value) for key, value in sorted((spec.get("solver_args") or {}).items())}
     labels["task_version"] = spec.get("task_version")
     return {key: value for key, value in labels.items() if value is not None} | {DIRECTORY: path.parent.name}
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _flat(value: Any) -> Any:

@@ -22,6 +22,7 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers import table_aggregates, table_checks, table_settings
+from bakeoff.results.importers.identity import is_path, path_parts
 from bakeoff.results.importers.table_files import is_table, read_file, with_numbers
 from bakeoff.results.importers.table_roles import (
     STATUS_OF,
@@ -86,6 +87,11 @@ def read_tables(paths: Sequence[Path], columns: Columns) -> Results:
             if twice := re.fullmatch(r"(.*)_duplicated_\d+", name):  # what Polars calls the second column of a name
                 raise UsageError(f"{path}: two columns are called {twice[1]!r}; rename one of them")
         frames.append(frame)
+    for role in ("arm", "task", "seed"):
+        name = getattr(columns, role)
+        if is_path(name) and not any(name in frame.columns for frame in frames):
+            parts = path_parts(paths, f"--{role}-from", name)
+            frames = [frame.with_columns(pl.lit(part).alias(name)) for frame, part in zip(frames, parts, strict=True)]
     label = ", ".join(str(path) for path in paths)
     return frame_results(pl.concat(frames, how="diagonal_relaxed"), label, columns)
 
