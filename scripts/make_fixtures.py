@@ -33,12 +33,22 @@ FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 def inspect(home: Path) -> None:
     from inspect_ai import Task, eval, eval_retry, task
     from inspect_ai.dataset import Sample
-    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+    from inspect_ai.model import ModelAPI, ModelOutput, ModelUsage, get_model, modelapi
     from inspect_ai.scorer import Score, accuracy, includes, match, mean, scorer
     from inspect_ai.solver import generate, solver
 
     failing: set[str] = set()
     snapshot: dict[str, Path] = {}
+
+    def answer(name: str, text: str) -> Any:
+        output = ModelOutput.from_content(name, text)
+        output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+        return output
+
+    @modelapi(name="scripted")
+    class Scripted(ModelAPI):  # `eval_retry` makes the model anew from its name
+        async def generate(self, input: Any, **_: Any) -> Any:
+            return answer("scripted/model", str(int(input[-1].text.partition("+")[0]) + 1))
 
     @solver
     def maybe_fail(ids: list[str]) -> Any:
@@ -81,9 +91,7 @@ def inspect(home: Path) -> None:
     def model(name: str, answers: list[str]) -> Any:
         def reply(messages: Any, *_: Any) -> Any:
             number = int(messages[-1].text.partition("+")[0])
-            output = ModelOutput.from_content(f"mockllm/{name}", answers[number - 1])
-            output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
-            return output
+            return answer(f"mockllm/{name}", answers[number - 1])
 
         return get_model(f"mockllm/{name}", custom_outputs=reply)
 
@@ -107,7 +115,7 @@ def inspect(home: Path) -> None:
     # Ends with the first error; then it is retried.
     failing.clear()
     failing.add("5")
-    log = run("retried", sums("none"), model("model", right), fail_on_error=True)
+    log = run("retried", sums("none"), "scripted/model", fail_on_error=True)
     failing.clear()
     eval_retry(log.location, log_dir=str(home / "retried"), **settings)
     # A log that is still being written: a copy while the ninth sample runs.

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bakeoff.results.table import Results
 from bakeoff.spec.experiment import Analysis
+from bakeoff.verdicts.answer import answer
 from bakeoff.verdicts.comparison import Comparison, compare
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Compare
@@ -59,3 +61,9 @@ def verdict(
     """The one comparison of a table with two arms."""
     (comparison,) = compare([observations(rows, **how)], question, covariate=covariate)
     return comparison
+
+
+def compared(results: Results, **question: Any) -> dict[str, Any]:
+    """The first comparison of an answer, as JSON shows it."""
+    first: dict[str, Any] = answer(results, Compare.ask(**question)).facts()["comparisons"][0]
+    return first

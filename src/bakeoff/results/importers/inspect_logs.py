@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Reading, Source
+from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Outcome, Reading, Source
 from bakeoff.spec.workload import Scalar
 
 T = TypeVar("T")
@@ -283,11 +283,13 @@ def _runs(
         error = None if sample.error is None else _message(sample.error)
         if error is None and not values:
             totals.remarks["without an error or a score (failed)"] += 1
-        failed = not values
+        outcome: Outcome = "scored" if values else "failed"
+        if outcome == "failed" and contents.status != "success" and (error or "").startswith("CancelledError("):
+            outcome = "missing"  # Inspect cancels the samples that are running when it ends early
         yield ForeignRun(
             labels=labels, source=Source(path, intern(f"{sample.id}_epoch_{sample.epoch}")), header=header, log=log,
             task=intern(f"{task}/{sample.id}"), group=task, repeat=sample.epoch - 1,
-            outcome="failed" if failed else "scored", error=error, metrics=metrics,
+            outcome=outcome, error=error, metrics=metrics,
         )  # fmt: skip
     for identifier, epoch in _absent(contents, samples):
         yield ForeignRun(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
@@ -123,9 +124,11 @@ def _runs(
 ) -> Iterator[ForeignRun]:  # fmt: skip
     """Yield a run for each document, with the metrics of all filters."""
     documents: dict[tuple[str, Any], dict[str, float]] = {}
+    filters: Counter[str] = Counter()
     higher = (header.get("higher_is_better") or {}).get(task) or {}
     for _, row in _lines(path):
         metrics = documents.setdefault((str(row["doc_hash"]), row.get("doc_id")), {})
+        filters[str(row.get("filter", "none"))] += 1
         for name in row["metrics"]:
             value, metric = row.get(name), metric_name(name, str(row.get("filter", "none")))
             if not is_number(value):
@@ -137,10 +140,9 @@ def _runs(
                 direction = None if better is None else "maximize" if better else "minimize"
                 measures[metric] = Measure(direction, (0, 1) if name in UNIT_METRICS else None)  # type: ignore[arg-type]
     planned = ((header.get("n-samples") or {}).get(task) or {}).get("effective")
-    if planned is not None and len(documents) != planned:
-        raise UsageError(
-            f"{path}: has {len(documents)} of the {planned} samples that {log.path.name} counts; it was cut off"
-        )
+    rows = min(filters.values(), default=0)
+    if planned is not None and rows != planned:
+        raise UsageError(f"{path}: has {rows} of the {planned} samples that {log.path.name} counts; it was cut off")
     labels, counts = _labels(path, task, header), dict[str, int]()
     seed = _seed(header) if seeded else None
     for (digest, identifier), metrics in documents.items():
