@@ -19,6 +19,8 @@
 | `packages`, `conditions` | what runs ran with, and where that differs between runs that are judged together |
 | `provenance`, `diff` | where results came from, and what differs between two editions |
 | `codefiles` | digests of code and configuration that git does not know, and of the code that a machine runs |
+| `foreign_database` | SQLite databases of other tools, read only |
+| `protobuf`, `event_files` | messages of protocol buffers; scalars in event files of TensorBoard |
 | `script` | `bakeoff.log` and `bakeoff.finish` in a user's own script |
 
 This is the only package that knows SQL.

@@ -18,20 +18,18 @@ from __future__ import annotations
 import glob
 import json
 import os
-import struct
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bakeoff.records.event_files import read_events
 from bakeoff.records.files import open_inside
 from bakeoff.records.rundir import SERIES, continued_attempts
 from bakeoff.records.series import Series, read_jsonl
 from bakeoff.trees import walk
 
 _MOST_FILES = 1000
-_LONGEST_RECORD = 1 << 26
-"""Bytes of one record of an event file; one with a picture is long, but not longer than this."""
 
 
 def problem_with_log(log: str) -> str | None:
@@ -135,96 +133,15 @@ def _numbers(entry: dict[str, Any]) -> dict[str, float]:
 
 
 def _read_events(directory: Path, files: list[str], series: Series) -> int:
-    """Event files are records of TensorFlow: length, checksum of it, data, checksum of that
-    (https://www.tensorflow.org/tutorials/load_data/tfrecord); a record is an `Event` (event.proto)."""
     torn = 0
     for name in files:
         with open_inside(directory, name) as file:
-            while (head := file.read(12)) and len(head) == 12:
-                [length] = struct.unpack("<Q", head[:8])
-                if length > _LONGEST_RECORD:
-                    torn += 1  # what follows cannot be found
-                    break
-                data = file.read(length + 4)
-                if len(data) < length + 4:
-                    torn += 1  # it is being written, or was killed then
-                    break
-                try:
-                    step, values = _event(data[:-4])
-                    if values:
-                        series.add(step, values)
-                except (ValueError, IndexError, struct.error, OverflowError):
+            for event in read_events(file):
+                if event is None:
                     torn += 1
+                elif event.values:
+                    series.add(event.step, event.values)
     return torn
-
-
-def _event(data: bytes) -> tuple[int, dict[str, float]]:
-    """The step and the scalars of an `Event`: field 2 is the step, 5 the summary with its values in field 1, each with a
-    tag (1) and a simple value (2) or a tensor (8)."""
-    step, values = 0, {}
-    for field, content in _fields(data):
-        if field == 2 and isinstance(content, int):
-            step = content
-        elif field == 5 and isinstance(content, bytes):
-            for inner, value in _fields(content):
-                if inner == 1 and isinstance(value, bytes):
-                    parts = dict(_fields(value))
-                    tag, simple, tensor = parts.get(1), parts.get(2), parts.get(8)
-                    number = simple if isinstance(simple, float) else _scalar(tensor)
-                    if isinstance(tag, bytes) and number is not None:
-                        values[tag.decode()] = number
-    return step, values
-
-
-def _scalar(tensor: int | float | bytes | None) -> float | None:
-    """The number in a `TensorProto` of one float or double: its type (1) and content (4), or a list of floats (5)."""
-    if not isinstance(tensor, bytes):
-        return None
-    parts = dict(_fields(tensor))
-    content, floats = parts.get(4), parts.get(5)
-    formats = {(1, 4): "<f", (2, 8): "<d"}
-    kind = parts.get(1)
-    if isinstance(kind, int) and isinstance(content, bytes) and (kind, len(content)) in formats:
-        return float(struct.unpack(formats[kind, len(content)], content)[0])
-    if isinstance(floats, bytes) and len(floats) == 4:  # packed
-        return float(struct.unpack("<f", floats)[0])
-    return floats if isinstance(floats, float) else None
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """The fields of a protobuf message (https://protobuf.dev/programming-guides/encoding/)."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value - (1 << 64) if value >> 63 else value
-
-    while at < len(data):
-        key = varint()
-        match key & 7:
-            case 0:
-                yield key >> 3, varint()
-            case 1:
-                yield key >> 3, float(struct.unpack_from("<d", data, at)[0])
-                at += 8
-            case 2:
-                length = varint()
-                if not 0 <= length <= len(data) - at:
-                    raise ValueError("a field is longer than its message")
-                yield key >> 3, data[at : at + length]
-                at += length
-            case 5:
-                yield key >> 3, float(struct.unpack_from("<f", data, at)[0])
-                at += 4
-            case _:
-                raise ValueError("not a protobuf message")
 
 
 _Reader = Callable[[Path, list[str], Series], int]

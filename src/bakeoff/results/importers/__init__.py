@@ -35,6 +35,7 @@ note names the other one.
 | `tables` | CSV, TSV, Parquet, JSONL and JSON, one row for each run or for each step of a run |
 | `table_files`, `table_roles` | its parts: files; which column is what |
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
+| `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
 | `wandb_runs` | W&B runs: offline files, and runs on a server |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
 | `files` | small JSON and CSV files, read quickly |
@@ -161,10 +162,11 @@ class Importers:
         from bakeoff.results.importers.harbor_jobs import HarborJobs
         from bakeoff.results.importers.inspect_logs import InspectLogs
         from bakeoff.results.importers.lm_eval_samples import LmEvalSamples
+        from bakeoff.results.importers.promptfoo import Promptfoo
         from bakeoff.results.importers.tables import Tables
         from bakeoff.results.importers.wandb_runs import Wandb
 
-        special: list[Importer] = [InspectLogs(), HarborJobs(), LmEvalSamples()]
+        special: list[Importer] = [InspectLogs(), HarborJobs(), LmEvalSamples(), Promptfoo()]
         return [*plug_ins(self._notes), Editions(), *special, Tables(self._columns), Wandb()]
 
     @cached_property

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from bakeoff.errors import UsageError
 from bakeoff.records.files import BINARY, CLOSE_ON_EXEC
 from bakeoff.spec.workload import Scalar
 
@@ -42,6 +43,11 @@ def read_json(path: str) -> dict[str, Any] | None:
     data = read_bytes(path)
     if data is None:
         return None
+    return decode_object(data)
+
+
+def decode_object(data: bytes) -> dict[str, Any]:
+    """An object from JSON. Raises ValueError for anything else."""
     try:
         return _decode(data)
     except msgspec.DecodeError:
@@ -61,6 +67,31 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(entry, dict):
             yield entry
+
+
+def read_whole_lines(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Objects of a JSONL file, and whether its last line is torn. Raises UsageError for any other line that is no object."""
+    lines = (read_bytes(str(path)) or b"").splitlines()
+    entries = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entries.append(decode_object(line))
+        except ValueError as error:
+            if number == len(lines):
+                return entries, True
+            raise UsageError(f"{path}, line {number}: is not a JSON object: {error}") from error
+    return entries, False
+
+
+def first_bytes(path: Path, size: int) -> bytes:
+    """The start of a file; nothing where it cannot be opened."""
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""
 
 
 def read_csv(path: str) -> list[dict[str, str]] | None:

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Write tests/fixtures/<tool>/ with the real tools. Not part of `make test`: its results are committed.
+
+    python3 -m venv /tmp/trackers
+    /tmp/trackers/bin/pip install torch==2.13.0 tensorboard stable-baselines3 transformers accelerate wandb optuna \
+        pytest-benchmark mlflow-skinny sqlalchemy alembic trackio
+    npm install --prefix /tmp/trackers promptfoo
+    apt-get install hyperfine
+    /tmp/trackers/bin/python scripts/make-fixtures-trackers.py [TOOL ...]
+
+`TRACKERS` names another directory than /tmp/trackers. Scores are arithmetic of arm, task and repeat, so tests can repeat them
+by hand; ids, times and host names are those of the machine that ran this.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TRACKERS = Path(os.environ.get("TRACKERS", "/tmp/trackers"))
+FIXTURES = Path(__file__).resolve().parents[1] / "tests" / "fixtures"
+
+PROVIDER = """
+class Adder {
+  constructor(options) { this.config = options.config || {}; this.calls = {}; }
+  id() { return 'adder'; }
+  async callApi(prompt, context) {
+    const { a, b } = context.vars;
+    const call = (this.calls[a] = (this.calls[a] || 0) + 1);
+    if (this.config.down && a === 5) return { error: 'API call error: connect ECONNREFUSED 127.0.0.1:9\\nsecond line' };
+    if (this.config.crash && a === 6) throw new Error('cannot add these numbers');
+    const wrong = (a + call) % 5 < this.config.slip;
+    return { output: String(a + b + (wrong ? 1 : 0)), tokenUsage: { total: 10 + a, prompt: 8, completion: 2 + a }, cost: 0.001 * a };
+  }
+}
+module.exports = Adder;
+"""
+
+
+def promptfoo(target: Path) -> None:
+    """Six additions, three repeats, two settings of one provider; one arm loses its connection, the other one throws.
+
+    The first two tests have no description, and the fifth and sixth differ in their assertions and variables.
+    """
+    work = Path(tempfile.mkdtemp())
+    (work / "adder.cjs").write_text(PROVIDER)
+    tests: list[dict[str, object]] = []
+    for a in range(1, 7):
+        test: dict[str, object] = {
+            "vars": {"a": a, "b": a % 3},
+            "assert": [
+                {"type": "equals", "value": str(a + a % 3)},
+                {"type": "javascript", "value": "output.length < 4", "metric": "brevity"},
+            ],
+        }
+        if a > 2:
+            test["description"] = f"sum {a}" if a < 5 else "large sum"
+        tests.append(test)
+    providers = [
+        {"id": "file://adder.cjs", "label": "careful", "config": {"slip": 1, "down": True}},
+        {"id": "file://adder.cjs", "label": "hasty", "config": {"slip": 3, "crash": True}},
+    ]
+    config = {
+        "description": "additions",
+        "prompts": [{"raw": "Add {{a}} and {{b}}.", "label": "plain"}],
+        "providers": providers,
+        "tests": tests,
+    }
+    (work / "promptfooconfig.json").write_text(json.dumps(config))
+    quiet = {f"PROMPTFOO_DISABLE_{what}": "1" for what in ("TELEMETRY", "UPDATE", "REMOTE_GENERATION")}
+    program = TRACKERS / "node_modules" / ".bin" / "promptfoo"
+    outputs = [argument for name in ("eval.json", "eval.jsonl") for argument in ("-o", str(target / name))]
+    subprocess.run(
+        [program, "eval", "--repeat", "3", "--no-cache", "--no-progress-bar", "--no-table", *outputs],
+        cwd=work, env=os.environ | quiet | {"PROMPTFOO_CONFIG_DIR": str(work / "home")},
+    )  # fmt: skip  # exit code 100: some tests failed
+    with gzip.open(target / "promptfoo.db.gz", "wb") as file:
+        file.write((work / "home" / "promptfoo.db").read_bytes())
+    for name in ("eval.json", "eval.jsonl"):  # stack traces have paths of this machine
+        path = target / name
+        path.write_text(path.read_text().replace(str(work), "/work").replace(str(TRACKERS), "/trackers"))
+
+
+TOOLS = {"promptfoo": promptfoo}
+
+
+def main() -> None:
+    for tool in sys.argv[1:] or TOOLS:
+        target = FIXTURES / tool
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        TOOLS[tool](target)
+        size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+        print(f"{tool}: {size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
