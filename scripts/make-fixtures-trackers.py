@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 TRACKERS = Path(os.environ.get("TRACKERS", "/tmp/trackers"))
@@ -87,7 +88,61 @@ def promptfoo(target: Path) -> None:
         path.write_text(path.read_text().replace(str(work), "/work").replace(str(TRACKERS), "/trackers"))
 
 
-TOOLS = {"promptfoo": promptfoo}
+def wandb(target: Path) -> None:
+    """Two groups of four seeds with random names; in `new` seed 3 fails, and in `old` seed 3 is still running.
+
+    `old` with seed 2 is resumed at step 20: its second file has other values from there on.
+    """
+    import wandb
+
+    os.environ["WANDB_SILENT"] = "true"
+    work = Path(tempfile.mkdtemp())
+    quiet = {
+        "x_disable_stats": True, "x_disable_meta": True, "x_disable_machine_info": True, "console": "off",
+        "disable_code": True, "disable_git": True, "host": "host", "username": "user",
+    }  # fmt: skip
+
+    def record(arm: str, seed: int, steps: range, shift: float = 0.0, code: int = 0, **options: object) -> None:
+        run = wandb.init(
+            mode="offline", project="mazes", group=arm, config={"seed": seed, "task": "maze", "optimizer": {"lr": 0.1}},
+            dir=work, settings=wandb.Settings(**quiet), **options,
+        )  # fmt: skip
+        for step in steps:
+            loss = float("nan") if step == 30 else 1 / (1 + step)
+            run.log(
+                {"eval/reward": wandb_reward(arm, seed, step) + shift, "loss": loss, "inner": {"x": step}}, step=step
+            )
+        if code is None:
+            file = next(Path(run.dir).parent.glob("*.wandb"))
+            size = -1
+            while size != (size := file.stat().st_size) or size < 1000:
+                time.sleep(2)  # its own process writes the file
+            keep = target / file.parent.name / file.name
+            keep.parent.mkdir()
+            shutil.copy(file, keep)
+        run.finish(exit_code=code or 0)
+
+    for seed in range(4):
+        for arm in ("old", "new"):
+            resumed = (arm, seed) == ("old", 2)
+            code = {("new", 3): 1, ("old", 3): None}.get((arm, seed), 0)
+            options = {"id": "resumed1", "resume": "allow"} if resumed else {}
+            record(arm, seed, range(0, 50, 10), shift=9.0 if resumed else 0.0, code=code, **options)
+            if resumed:
+                record(arm, seed, range(20, 50, 10), **options)
+    wandb.teardown()
+    kept = {path.name for path in target.iterdir()}
+    for file in work.glob("wandb/*run-*/*.wandb"):
+        if not any(name.endswith(file.stem.removeprefix("run-")) for name in kept):
+            (target / file.parent.name).mkdir(exist_ok=True)
+            shutil.copy(file, target / file.parent.name / file.name)
+
+
+def wandb_reward(arm: str, seed: int, step: int) -> float:
+    return step / 10 + seed / 4 + (0.5 + seed / 8 if arm == "new" else 0.0)
+
+
+TOOLS = {"promptfoo": promptfoo, "wandb": wandb}
 
 
 def main() -> None:

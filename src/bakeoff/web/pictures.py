@@ -61,10 +61,17 @@ def _directions(plot: Plot) -> Plot:
 def _curves(results: Results, plot: Plot) -> Figure:
     """Learning curves: the metric by step. Rollouts are averaged first: they are not units."""
     logged = results.logged
-    metric = plot.metric or results.analysis.metric or (logged[0] if len(logged) == 1 else None)
+    if not logged:
+        raise UsageError("no run logged anything by step")
+    named = plot.metric or results.analysis.metric
+    metric = named or logged[0]
     if metric not in logged:
-        known = f"there are {', '.join(logged[:20])}" if logged else "no run logged anything by step"
-        raise UsageError(f"no series called {metric!r}; {known}. Name one with --metric")
+        raise UsageError(f"no series called {metric!r}; there are {', '.join(logged[:20])}. Name one with --metric")
+    choice = (
+        ""
+        if named or len(logged) == 1
+        else f" {metric} is the first of {len(logged)} logged metrics; --metric names another."
+    )
     runs: dict[str, dict[str, dict[int | None, list[Curve]]]] = {}
     for row in results.rows:
         if metric in row.series and (not plot.arms or row.arm in plot.arms):
@@ -82,7 +89,7 @@ def _curves(results: Results, plot: Plot) -> Figure:
         }
         for task, arms in runs.items()
     }
-    return of_arms.learning_curves(tasks, metric, source=f"{results.label}.", level=plot.level)
+    return of_arms.learning_curves(tasks, metric, source=f"{results.label}.{choice}", level=plot.level)
 
 
 def _compare(results: Results, plot: Plot) -> CompareAnswer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +14,14 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.wandb_runs import BLOCK, FILE_HEADER, Wandb, _records, of_api, online, read_file
+from bakeoff.results.importers.foreign import ForeignRun
+from bakeoff.results.importers.wandb_runs import BLOCK, FILE_HEADER, Wandb, _records, of_api, online
 
 
-def test_without_the_package_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_needs_the_package_and_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    for read in (lambda: read_file(tmp_path), lambda: list(online("a/b/c"))):
-        with pytest.raises(UsageError, match=r"bakeoff\[wandb\]"):
-            read()
+    with pytest.raises(UsageError, match=r"bakeoff\[wandb\]"):
+        list(online("a/b/c"))
 
 
 class TestFiles:
@@ -37,7 +38,7 @@ class TestFiles:
                     room = BLOCK
                 piece, left = left[: room - 7], left[room - 7 :]
                 kind = 1 if first and not left else 2 if first else 4 if not left else 3
-                data += struct.pack("<IHB", 0, len(piece), kind) + piece
+                data += struct.pack("<IHB", zlib.crc32(bytes([kind]) + piece), len(piece), kind) + piece
                 first = False
         path.write_bytes(bytes(data))
 
@@ -72,7 +73,8 @@ def test_a_run_that_the_real_client_wrote_offline_is_read_back(tmp_path: Path) -
     (directory,) = (path for path in (tmp_path / "wandb").iterdir() if path.name.startswith("offline-run-"))
     files = Wandb().claims(directory)
     assert files == Wandb().claims(directory.parent), "the link latest-run is not a second run"
-    (found,) = Wandb().read(files)
+    found, _ = Wandb().read(files)
+    assert isinstance(found, ForeignRun)
     assert (found.labels, found.seed, found.outcome) == ({"arm": "ctl"}, 7, "scored")
     steps, values = found.series["overview/reward"]
     assert (list(steps), list(values)) == ([0, 10, 20, 30, 40], [0.5, 1.5, 2.5, 3.5, 4.5])
@@ -98,6 +100,11 @@ class TestApi:
         found = of_api(self.run())
         assert list(found.series) == ["reward", "other", "gone"]
         assert [list(part) for part in found.series["reward"]] == [[0, 5, 10], [0, 5, 10]]
+
+    def test_a_group_names_the_arm_where_the_configuration_does_not(self) -> None:
+        run = self.run()
+        run.group = "wide"
+        assert (of_api(run).labels, of_api(run).seed) == ({"arm": "wide"}, 3)
 
     def test_who_it_is_stands_in_its_configuration_or_in_its_name(self) -> None:
         assert (of_api(self.run()).labels, of_api(self.run()).seed) == ({"arm": "trxl"}, 3)

@@ -36,7 +36,7 @@ note names the other one.
 | `table_files`, `table_roles` | its parts: files; which column is what |
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
-| `wandb_runs` | W&B runs: offline files, and runs on a server |
+| `wandb_runs` | W&B runs: offline files without the package, and runs on a server |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
 | `files` | small JSON and CSV files, read quickly |
 """

@@ -1,14 +1,19 @@
-"""W&B runs: what a run wrote offline, and runs on a server. Both need the `wandb` package (`pip install wandb`).
+"""W&B runs: what a run wrote offline, read without the `wandb` package, and runs on a server, which need it.
 
-Offline files are LevelDB logs of protocol buffers. From a server one key is asked for at a time, because asking for
-several returns only the rows that have all of them.
+Offline files are LevelDB logs of protocol buffers (wandb_internal.proto). From a server one key is asked for at a time, because
+asking for several returns only the rows that have all of them.
+
+The arm is `condition` or `arm` of the configuration, else the group, else the name without its seed.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import struct
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +21,13 @@ from typing import Any
 import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.records.protobuf import fields
 from bakeoff.results.importers import ONLINE
 from bakeoff.results.importers.directories import name_and_seed
-from bakeoff.results.importers.foreign import ForeignRun, Outcome, Source
+from bakeoff.results.importers.foreign import ForeignRun, Item, Outcome, Reading, Source
 from bakeoff.results.table import Series as Column
 
+MAGIC = b":W&B"
 BLOCK = 32_768
 HEADER = struct.Struct("<IHB")
 """Checksum, length and kind of a piece of a record."""
@@ -35,7 +42,9 @@ def _package() -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise UsageError("reading W&B runs needs the wandb package: pip install 'bakeoff[wandb]'") from error
+        raise UsageError(
+            "reading W&B runs from a server needs the wandb package: pip install 'bakeoff[wandb]'"
+        ) from error
     return wandb
 
 
@@ -51,46 +60,97 @@ class Wandb:
         if str(path).startswith(ONLINE) or path.suffix == ".wandb":
             return [path]
         # Runs have directories run-* and offline-run-*; latest-run is a link to one of them.
-        return [*sorted(path.glob("*.wandb")), *sorted(path.glob("*run-*/*.wandb"))]
+        places = ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb")
+        return next((files for place in places if (files := sorted(path.glob(place)))), [])
 
-    def read(self, paths: Sequence[Path]) -> Iterator[ForeignRun]:
+    def read(self, paths: Sequence[Path]) -> Iterator[Item]:
+        logs: dict[str, list[Log]] = {}
         for path in paths:
-            yield from online(str(path).removeprefix(ONLINE)) if str(path).startswith(ONLINE) else [read_file(path)]
+            if str(path).startswith(ONLINE):
+                yield from online(str(path).removeprefix(ONLINE))
+            else:
+                log = read_log(path)
+                logs.setdefault(log.run_id, []).append(log)
+        runs = [(resumed(parts), len(parts)) for parts in logs.values()]
+        for log, _ in runs:
+            yield log.as_run()
+        yield (
+            Reading("W&B", ", ".join(sorted({log.version for log, _ in runs})), notes=_notes(runs))
+            if runs
+            else Reading()
+        )
 
 
-def read_file(path: Path) -> ForeignRun:
-    """The run in a `.wandb` file. One without an exit record was killed, or is still running."""
-    _package()
-    from wandb.proto import wandb_internal_pb2 as protocol
+@dataclass(slots=True)
+class Log:
+    """What one `.wandb` file says about a run."""
 
-    series: dict[str, tuple[list[float], list[float]]] = {}
-    numbers: dict[str, float] = {}
-    config: dict[str, Any] = {}
-    name, state = path.stem, "crashed"
-    for data in _records(path):
-        record = protocol.Record()
-        record.ParseFromString(data)
-        match record.WhichOneof("record_type"):
-            case "run":
-                name = record.run.display_name or record.run.run_id
-                config |= _config(record.run.config)
-            case "config":
-                config |= _config(record.config)
-            case "history":
-                _add_step({_key(item): item.value_json for item in record.history.item}, series)
-            case "summary":
-                numbers |= _numbers({_key(item): item.value_json for item in record.summary.update})
-            case "exit":
-                state = "finished" if record.exit.exit_code == 0 else "failed"
-    columns = {key: (np.array(steps), np.array(values)) for key, (steps, values) in series.items()}
-    numbers = {key: value for key, value in numbers.items() if key not in columns and not key.startswith("_")}
-    return _run(Source(path), str(path), name, state, columns, numbers, config)
+    path: Path
+    run_id: str = ""
+    name: str = ""
+    group: str = ""
+    version: str = ""
+    started_at: float = 0.0
+    exit_code: int | None = None
+    """None: the run was killed, or is still running."""
+    config: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
+    summary: dict[str, float] = field(default_factory=dict)
+
+    def as_run(self) -> ForeignRun:
+        columns = {key: (np.array(steps), np.array(values)) for key, (steps, values) in self.series.items()}
+        numbers = {key: value for key, value in self.summary.items() if key not in columns and not key.startswith("_")}
+        state = {None: "crashed", 0: "finished"}.get(self.exit_code, "failed")
+        return _run(Source(self.path), str(self.path), self.name, self.group, state, columns, numbers, self.config)
+
+
+def read_log(path: Path) -> Log:
+    """Read a file that wandb wrote. Raises UsageError where it is none, or is damaged before its end."""
+    log = Log(path, run_id=str(path))
+    try:
+        for data in _records(path):
+            for number, content in fields(data):
+                if isinstance(content, bytes):
+                    _add(log, number, content)
+    except (ValueError, IndexError, struct.error) as error:
+        raise UsageError(f"{path}: a record of the run cannot be read: {error}") from error
+    if not log.name:
+        raise UsageError(f"{path}: has no run in it; was it cut off, or has the run only just started?")
+    return log
+
+
+def resumed(parts: Sequence[Log]) -> Log:
+    """Join the files of one run: each later one counts from its first step on, and says how the run ended."""
+    first, *later = sorted(parts, key=lambda log: (log.started_at, log.path.parts))
+    for log in later:
+        start = min((step for steps, _ in log.series.values() for step in steps), default=math.inf)
+        for key, (steps, values) in first.series.items():
+            kept = [(step, value) for step, value in zip(steps, values, strict=True) if step < start]
+            more_steps, more_values = log.series.get(key, ([], []))
+            log.series[key] = ([step for step, _ in kept] + more_steps, [value for _, value in kept] + more_values)
+        log.config, log.summary = first.config | log.config, first.summary | log.summary
+        first = log
+    return first
+
+
+def _notes(runs: Sequence[tuple[Log, int]]) -> list[str]:
+    notes = []
+    if unfinished := [log for log, _ in runs if log.exit_code is None]:
+        notes.append(
+            f"{len(unfinished)} of {len(runs)} runs have no exit record, so they are still running or were killed, and count as "
+            f"missing: {unfinished[0].path}"
+        )
+    if again := [log for log, parts in runs if parts > 1]:
+        notes.append(
+            f"{len(again)} of {len(runs)} runs were resumed; of steps that two files have, the last written counts: {again[0].path}"
+        )
+    return notes
 
 
 def _records(path: Path) -> Iterator[bytes]:
     """Whole records, put together from the pieces that the log's blocks cut them into. A torn end is left out."""
     data = path.read_bytes()
-    if data[:4] != b":W&B":
+    if data[: len(MAGIC)] != MAGIC:
         raise UsageError(f"{path}: not a file that wandb wrote")
     position = FILE_HEADER
     pieces: list[bytes] = []
@@ -99,43 +159,98 @@ def _records(path: Path) -> Iterator[bytes]:
         if left < HEADER.size:
             position += left
             continue
-        _, length, kind = HEADER.unpack_from(data, position)
-        position += HEADER.size
-        piece = data[position : position + length]
-        if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or len(piece) < length:
+        checksum, length, kind = HEADER.unpack_from(data, position)
+        start = position + HEADER.size
+        piece = data[start : start + length]
+        if len(piece) < length or not any(data[position : position + HEADER.size]):
             return
-        position += length
+        if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or zlib.crc32(bytes((kind,)) + piece) != checksum:
+            raise UsageError(f"{path}: is damaged at byte {position}: a checksum does not match")
+        position = start + length
         pieces = [piece] if kind in (_FULL, _FIRST) else [*pieces, piece]
         if kind in (_FULL, _LAST):
             yield b"".join(pieces)
 
 
-def _key(item: Any) -> str:
-    return item.key or "/".join(item.nested_key)
+def _add(log: Log, number: int, content: bytes) -> None:
+    """Add one field of a `Record` to what is known of the run: header, run, config, history, summary or exit."""
+    match number:
+        case 21:  # header: version_info (1), producer (1)
+            log.version = _text(dict(fields(_bytes(dict(fields(content)), 1))), 1)
+        case 17:  # run: run_id (1), config (4), run_group (6), display_name (8), start_time (17)
+            run = dict(fields(content))
+            log.run_id = _text(run, 1) or log.run_id
+            log.name, log.group = _text(run, 8) or log.run_id, _text(run, 6) or log.group
+            log.config |= _config(_bytes(run, 4))
+            time = dict(fields(_bytes(run, 17)))  # seconds (1), nanoseconds (2)
+            log.started_at = float(time.get(1, 0)) + float(time.get(2, 0)) / 1e9
+        case 5:
+            log.config |= _config(content)
+        case 2:
+            _add_step(content, log.series)
+        case 3:
+            log.summary |= _numbers(_items(content, 1))
+        case 18:  # exit: exit_code (1), not_complete (3)
+            ended = dict(fields(content))
+            code = ended.get(1, 0)
+            log.exit_code = code if isinstance(code, int) and not ended.get(3) else None
 
 
-def _config(config: Any) -> dict[str, Any]:
-    settings = {}
-    for item in config.update:
-        value = json.loads(item.value_json)
-        settings[_key(item)] = value["value"] if isinstance(value, dict) and set(value) == {"value"} else value
-    return settings
+def _bytes(message: Mapping[int, Any], number: int) -> bytes:
+    content = message.get(number, b"")
+    return content if isinstance(content, bytes) else b""
 
 
-def _numbers(texts: Mapping[str, str]) -> dict[str, float]:
+def _text(message: Mapping[int, Any], number: int) -> str:
+    return _bytes(message, number).decode(errors="replace")
+
+
+def _items(content: bytes, number: int) -> dict[str, Any]:
+    """Values by key of the items in a record: key (1) or nested_key (2), and value_json (16) or a value of one type."""
+    items = {}
+    for place, item in fields(content):
+        if place != number or not isinstance(item, bytes):
+            continue
+        keys: list[str] = []
+        value: Any = None
+        for inner, part in fields(item):
+            match inner, part:
+                case ((1 | 2), bytes()):
+                    keys.append(part.decode(errors="replace"))
+                case ((8 | 16), bytes()):
+                    value = json.loads(part)
+                case 4, int():
+                    value = bool(part)
+                case 5, int():
+                    unsigned = part & (1 << 64) - 1
+                    value = (unsigned >> 1) ^ -(unsigned & 1)
+                case 6, float():
+                    value = part
+                case 7, bytes():
+                    value = part.decode(errors="replace")
+        items["/".join(filter(None, keys))] = value
+    return items
+
+
+def _config(content: bytes) -> dict[str, Any]:
+    return {
+        key: value["value"] if isinstance(value, dict) and set(value) == {"value"} else value
+        for key, value in _items(content, 1).items()
+    }
+
+
+def _numbers(items: Mapping[str, Any]) -> dict[str, float]:
     numbers = {}
-    for key, text in texts.items():
-        value = json.loads(text)
-        if value in ("NaN", "Infinity", "-Infinity"):
-            value = float(value)
-        if isinstance(value, int | float):
+    for key, value in items.items():
+        if value in ("NaN", "Infinity", "-Infinity") or isinstance(value, int | float):
             numbers[key] = float(value)
     return numbers
 
 
-def _add_step(texts: Mapping[str, str], series: dict[str, tuple[list[float], list[float]]]) -> None:
-    values = _numbers(texts)
-    step = values.pop(_STEP, None)
+def _add_step(content: bytes, series: dict[str, tuple[list[float], list[float]]]) -> None:
+    values = _numbers(_items(content, 1))
+    number = dict(fields(_bytes(dict(fields(content)), 2))).get(1)  # step (2), num (1)
+    step = values.pop(_STEP, float(number) if isinstance(number, int) else None)
     for key, value in values.items():
         if not key.startswith("_"):
             steps, column = series.setdefault(key, ([], []))
@@ -194,23 +309,33 @@ def online(name: str) -> Iterator[ForeignRun]:
 def of_api(run: Any) -> ForeignRun:
     """A run as the client gives it: `state`, `config`, `summary` and `scan_history`."""
     label = "/".join(run.path)
-    return _run(Source(Path(f"{ONLINE}{label}")), label, run.name, run.state, History(run), {}, dict(run.config))
+    return _run(
+        Source(Path(f"{ONLINE}{label}")),
+        label,
+        run.name,
+        str(getattr(run, "group", None) or ""),
+        run.state,
+        History(run),
+        {},
+        dict(run.config),
+    )
 
 
 def _run(
     source: Source,
     label: str,
     name: str,
+    group: str,
     state: str,
     series: Mapping[str, Column],
     metrics: Mapping[str, float],
     config: Mapping[str, Any],
 ) -> ForeignRun:
-    """Arm, task and seed from the run's configuration, else from its name."""
+    """Arm, task and seed from the run's configuration, else from its group and name."""
     arm, seed = name_and_seed(name)
     configured = config.get("seed")
     return ForeignRun(
-        labels={"arm": config.get("condition") or config.get("arm") or arm},
+        labels={"arm": config.get("condition") or config.get("arm") or group or arm},
         source=source,
         task=str(config.get("task") or "default"),
         seed=int(configured) if isinstance(configured, int | float) and configured >= 0 else seed,
