@@ -142,7 +142,101 @@ def wandb_reward(arm: str, seed: int, step: int) -> float:
     return step / 10 + seed / 4 + (0.5 + seed / 8 if arm == "new" else 0.0)
 
 
-TOOLS = {"promptfoo": promptfoo, "wandb": wandb}
+def tensorboard(target: Path) -> None:
+    """Two arms of four seeds, by torch's writer: return 10 * step + seed, and `fast` 4 + seed more.
+
+    `fast` with seed 1 is resumed at step 2 (100 more was written before); seed 0 has hyperparameters and `add_scalars`.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
+    def write(directory: Path, arm: str, seed: int, steps: range, shift: float = 0.0) -> None:
+        with SummaryWriter(str(directory)) as writer:
+            for step in steps:
+                gain = 4 + seed if arm == "fast" else 0
+                writer.add_scalar("charts/episodic_return", 10 * step + seed + gain + shift, step)
+                writer.add_scalar("losses/value", 1 / (1 + step), step)
+            if seed == 0:
+                writer.add_scalars("parts", {"first": 1.0, "second": 2.0}, 0)
+                writer.add_hparams({"lr": 0.1, "seed": seed}, {"charts/episodic_return": -1000.0})
+
+    for arm in ("slow", "fast"):
+        for seed in range(4):
+            directory = target / f"{arm}_s{seed}"
+            resumed = (arm, seed) == ("fast", 1)
+            write(directory, arm, seed, range(5), 100.0 if resumed else 0.0)
+            if resumed:
+                time.sleep(1.1)  # the name of the file has the second
+                write(directory, arm, seed, range(2, 5))
+
+
+def sb3(target: Path) -> None:
+    """PPO of Stable-Baselines3 in a world where every step of an episode of four gives 1 + seed, and 1 more with `shaped`."""
+    import gymnasium
+    import numpy as np
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import EvalCallback
+    from stable_baselines3.common.monitor import Monitor
+
+    class Steps(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, reward: float = 1.0) -> None:
+            self.reward, self.steps = reward, 0
+
+        def reset(self, **_: object) -> tuple[np.ndarray, dict]:
+            self.steps = 0
+            return np.zeros(1, dtype=np.float32), {}
+
+        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+            self.steps += 1
+            return np.zeros(1, dtype=np.float32), self.reward, self.steps == 4, False, {}
+
+    gymnasium.register("Steps-v0", Steps)
+    for arm in ("plain", "shaped"):
+        for seed in range(4):
+            directory = target / arm / f"seed_{seed}"
+            directory.mkdir(parents=True)
+            reward = 1.0 + seed + (arm == "shaped")
+            monitored = Monitor(gymnasium.make("Steps-v0", reward=reward), str(directory / ""))
+            evaluated = Monitor(gymnasium.make("Steps-v0", reward=reward))
+            evaluation = EvalCallback(evaluated, eval_freq=16, n_eval_episodes=2, log_path=str(directory), verbose=0)
+            PPO("MlpPolicy", monitored, n_steps=16, batch_size=16, n_epochs=1, seed=seed).learn(32, callback=evaluation)
+
+
+def hf_trainer(target: Path) -> None:
+    """Hugging Face's Trainer on a line through five points, six steps, two learning rates, four seeds."""
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    class Line(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slope = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": ((self.slope * x - labels) ** 2).mean(), "logits": self.slope * x}
+
+    points = [{"x": torch.tensor([x / 5]), "labels": torch.tensor([2 * x / 5])} for x in range(5)]
+    for arm, rate in (("low", 0.01), ("high", 0.1)):
+        for seed in range(4):
+            work = Path(tempfile.mkdtemp())
+            settings = TrainingArguments(
+                str(work), max_steps=6, logging_steps=1, save_steps=2, eval_strategy="steps", eval_steps=2, seed=seed,
+                learning_rate=rate, report_to=[], disable_tqdm=True, per_device_train_batch_size=2, use_cpu=True,
+            )  # fmt: skip
+            trainer = Trainer(Line(), settings, train_dataset=points, eval_dataset=points)
+            trainer.train()
+            trainer.save_state()
+            for state in work.rglob("trainer_state.json"):
+                copy = target / f"{arm}_seed{seed}" / state.relative_to(work)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(state, copy)
+
+
+TOOLS = {
+    "promptfoo": promptfoo, "wandb": wandb, "tensorboard": tensorboard, "sb3": sb3, "hf_trainer": hf_trainer,
+}  # fmt: skip
 
 
 def main() -> None:

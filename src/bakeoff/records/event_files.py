@@ -34,9 +34,9 @@ class Event:
 
 def read_events(file: BinaryIO) -> Iterator[Event | None]:
     """Yield each event; None for one that cannot be read. A file that is being written ends with such a one."""
-    while (head := file.read(12)) and len(head) == 12:
-        [length] = struct.unpack("<Q", head[:8])
-        if length > MAX_RECORD:
+    while head := file.read(12):
+        length = int.from_bytes(head[:8], "little")
+        if len(head) < 12 or length > MAX_RECORD:
             yield None  # what follows cannot be found
             return
         data = file.read(length + 4)

@@ -37,6 +37,7 @@ note names the other one.
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
 | `wandb_runs` | W&B runs: offline files without the package, and runs on a server |
+| `training_logs`, `training_readers` | runs of trainers: event files of TensorBoard, Stable-Baselines3, Hugging Face |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
 | `files` | small JSON and CSV files, read quickly |
 """
@@ -164,16 +165,18 @@ class Importers:
         from bakeoff.results.importers.lm_eval_samples import LmEvalSamples
         from bakeoff.results.importers.promptfoo import Promptfoo
         from bakeoff.results.importers.tables import Tables
+        from bakeoff.results.importers.training_logs import TrainingFiles
         from bakeoff.results.importers.wandb_runs import Wandb
 
-        special: list[Importer] = [InspectLogs(), HarborJobs(), LmEvalSamples(), Promptfoo()]
+        special: list[Importer] = [InspectLogs(), HarborJobs(), LmEvalSamples(), Promptfoo(), TrainingFiles()]
         return [*plug_ins(self._notes), Editions(), *special, Tables(self._columns), Wandb()]
 
     @cached_property
     def _of_directories(self) -> list[Importer]:
         from bakeoff.results.importers.directories import RunDirectories
+        from bakeoff.results.importers.training_logs import TrainingLogs
 
-        return [*of_dialects(), RunDirectories()]
+        return [*of_dialects(), RunDirectories(), TrainingLogs()]
 
     def claim(self, path: Path) -> Claim | None:
         """Find who reads `path`: the first importer that claims anything there; None when nobody does."""
