@@ -234,8 +234,83 @@ def hf_trainer(target: Path) -> None:
                 shutil.copy(state, copy)
 
 
+def hyperfine(target: Path) -> None:
+    """Two sleeps of two lengths, ten runs each; and a command that fails."""
+    scan = ["-L", "n", "1,2", "sleep 0.0{n}", "sleep 0.00{n}", "-r", "10"]
+    subprocess.run(["hyperfine", "-N", *scan, "--export-json", target / "sleeps.json"], check=True)
+    failing = ["-i", "-r", "3", "true", "false"]
+    subprocess.run(["hyperfine", "-N", *failing, "--export-json", target / "failing.json"], check=True)
+
+
+BENCHMARKS = """
+import pytest
+
+@pytest.mark.parametrize("n", range(8))
+def test_sum(benchmark, n):
+    benchmark.pedantic(sum, (range(FACTOR * 1000 * (n + 1)),), rounds=5)
+"""
+
+
+def pytest_benchmark(target: Path) -> None:
+    """Eight sums of a first and of a second commit, which sums five times as much."""
+    work = Path(tempfile.mkdtemp())
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], cwd=work, check=True)
+    for name, factor in (("first", 1), ("second", 5)):
+        (work / "test_sums.py").write_text(BENCHMARKS.replace("FACTOR", str(factor)))
+        subprocess.run([*git, "add", "test_sums.py"], cwd=work, check=True)
+        subprocess.run([*git, "commit", "-qm", name], cwd=work, check=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--benchmark-json={target / name}.json",
+        ]
+        subprocess.run(command, cwd=work, check=True)
+
+
+def optuna(target: Path) -> None:
+    """A grid of four by two in two studies, in a database and in a journal: x, and 2 + x/4 more with `new`.
+
+    In `new` one trial is pruned after it reported 99, one fails, and one is infinite in `wild`, which shares no parameters.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    work = Path(tempfile.mkdtemp())
+    storages = [f"sqlite:///{work / 'studies.db'}", JournalStorage(JournalFileBackend(str(target / "studies.log")))]
+    grid = {"x": [1, 2, 3, 4], "kind": ["a", "b"]}
+    for storage in storages:
+        for name in ("old", "new"):
+
+            def score(trial: optuna.Trial, name: str = name) -> float:
+                x, kind = trial.suggest_int("x", 1, 4), trial.suggest_categorical("kind", ["a", "b"])
+                if (name, x, kind) == ("new", 4, "b"):
+                    trial.report(99.0, 0)
+                    raise optuna.TrialPruned
+                if (name, x, kind) == ("new", 3, "b"):
+                    raise ValueError("diverged")
+                return x + (2 + x / 4 if name == "new" else 0)
+
+            sampler = optuna.samplers.GridSampler(grid, seed=0)
+            study = optuna.create_study(storage=storage, study_name=name, direction="maximize", sampler=sampler)
+            study.set_metric_names(["accuracy"])
+            study.optimize(score, n_trials=8, catch=(ValueError,))
+    with gzip.open(target / "studies.db.gz", "wb") as file:
+        file.write((work / "studies.db").read_bytes())
+    wild = optuna.create_study(storage=f"sqlite:///{work / 'wild.db'}", study_name="wild")
+    wild.optimize(lambda trial: float("inf") if trial.number == 1 else trial.suggest_float("y", 0, 1), n_trials=3)
+    with gzip.open(target / "wild.db.gz", "wb") as file:
+        file.write((work / "wild.db").read_bytes())
+
+
 TOOLS = {
     "promptfoo": promptfoo, "wandb": wandb, "tensorboard": tensorboard, "sb3": sb3, "hf_trainer": hf_trainer,
+    "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna,
 }  # fmt: skip
 
 

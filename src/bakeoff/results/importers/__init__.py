@@ -38,6 +38,7 @@ note names the other one.
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
 | `wandb_runs` | W&B runs: offline files without the package, and runs on a server |
 | `training_logs`, `training_readers` | runs of trainers: event files of TensorBoard, Stable-Baselines3, Hugging Face |
+| `hyperfine`, `pytest_benchmark`, `optuna_studies` | files of these tools |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
 | `files` | small JSON and CSV files, read quickly |
 """
@@ -161,14 +162,26 @@ class Importers:
     @cached_property
     def _first(self) -> list[Importer]:
         from bakeoff.results.importers.harbor_jobs import HarborJobs
+        from bakeoff.results.importers.hyperfine import Hyperfine
         from bakeoff.results.importers.inspect_logs import InspectLogs
         from bakeoff.results.importers.lm_eval_samples import LmEvalSamples
+        from bakeoff.results.importers.optuna_studies import Optuna
         from bakeoff.results.importers.promptfoo import Promptfoo
+        from bakeoff.results.importers.pytest_benchmark import PytestBenchmark
         from bakeoff.results.importers.tables import Tables
         from bakeoff.results.importers.training_logs import TrainingFiles
         from bakeoff.results.importers.wandb_runs import Wandb
 
-        special: list[Importer] = [InspectLogs(), HarborJobs(), LmEvalSamples(), Promptfoo(), TrainingFiles()]
+        special: list[Importer] = [
+            InspectLogs(),
+            HarborJobs(),
+            LmEvalSamples(),
+            Promptfoo(),
+            TrainingFiles(),
+            Hyperfine(),
+            PytestBenchmark(),
+            Optuna(),
+        ]
         return [*plug_ins(self._notes), Editions(), *special, Tables(self._columns), Wandb()]
 
     @cached_property
