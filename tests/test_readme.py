@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,8 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COLUMNS = "110"
 """Width of the terminal that the README shows."""
-STAMP = re.compile(r"\d{8}-\d{6}")
+STAMP = re.compile(r"\d{8}-\d{6}|(?<=try-)[0-9a-f]{8}")
+"""What differs between two days, and between two directories."""
 
 CLAIMS = {
     "Run any command": "workloads/test_command.py::test_the_exit_code_decides_and_metrics_are_kept_in_any_case",
@@ -35,6 +37,12 @@ CLAIMS = {
     "One test gives the p-value, the interval and the verdict": "verdicts/test_invariants.py::test_p_interval_and_verdict_cannot_contradict_one_another",
     "Failed and lost runs are counted, never dropped": "verdicts/test_design.py",
     "Where the data cannot carry a verdict, you get": "cli/test_refusals.py",
+    "Give it two commands": "cli/test_try.py::test_two_scripts_get_a_verdict_and_a_file_that_run_and_compare_read",
+    "the results of another tool": "cli/test_importers.py",
+    "says what it would take to decide": "cli/test_next_step.py",
+    "pip install .": "test_first_minutes.py::test_a_stranger_gets_verdicts_in_an_empty_directory",
+    "I have results": "cli/test_compare.py",
+    "I have scripts": "test_readme.py::test_try_prints_what_the_readme_shows_and_draws_its_picture",
     "runs the whole path from table to verdict on data with no effect": "calibration/test_error_rates.py::test_arms_that_do_not_differ_are_rarely_told_apart",
     "Results are in SQLite": "records/test_database.py",
     "in a directory that you can mail": "cli/test_hostile_editions.py",
@@ -62,8 +70,8 @@ def test_a_claim_stands_in_the_readme_and_its_test_exists(claim: str) -> None:
 
 
 def test_every_sentence_about_what_bakeoff_does_has_a_claim() -> None:
-    bullets = README[README.index("bakeoff does both:") : README.index("## Two commands")]
-    sentences = re.split(r"(?<=[.:])\s+(?=[A-Z*`])", plain(re.sub(r"^bakeoff does both:", "", bullets)))
+    bullets = README[README.index("bakeoff both runs experiments and decides them:") : README.index("Where to start:")]
+    sentences = re.split(r"(?<=[.:])\s+(?=[A-Z*`])", plain(bullets.partition(":")[2]))
     told = [sentence for sentence in sentences if len(sentence.split()) > 4]
     assert len(told) >= 8
     assert [sentence for sentence in told if not any(claim in sentence for claim in CLAIMS)] == []
@@ -83,6 +91,27 @@ def shown(command: str) -> str:
     """What the README shows below a command, stamps left out."""
     block = README[README.index(f"$ {command}\n") + len(command) + 3 :]
     return STAMP.sub("STAMP", re.split(r"^(?:\$ |```)", block, maxsplit=1, flags=re.MULTILINE)[0].strip())
+
+
+@pytest.mark.slow
+def test_try_prints_what_the_readme_shows_and_draws_its_picture(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    call = re.search(r"^\$ bakeoff (try .*)$", README, re.MULTILINE)
+    assert call is not None
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # `python` is this one
+    told = STAMP.sub("STAMP", bakeoff(tmp_path, *shlex.split(call[1]), PATH=path))
+    assert told.strip() == shown(f"bakeoff {call[1]}")
+    bakeoff(tmp_path, "plot", "differences", "latest", "-o", "try.svg")
+    here, there = (file.read_text() for file in (tmp_path / "try.svg", ROOT / "docs/images/try.svg"))
+    texts = [STAMP.sub("STAMP", "\n".join(re.findall(r"<!-- (.*?) -->", text))) for text in (here, there)]
+    assert "one seed" in texts[0] and texts[0] == texts[1]
+
+
+def test_the_first_screen_has_a_picture_three_bullets_and_six_ways_in() -> None:
+    first = README[: README.index("## Two commands")]
+    assert first.count("![") == 1 and first.count("pip install .") == 1
+    bullets = re.findall(r"^\* \*\*(.*?)\*\*", first, re.MULTILINE)
+    assert len(bullets) == 9 and [each.partition(" ")[0] for each in bullets[3:]] == ["I"] * 6
 
 
 @pytest.mark.slow

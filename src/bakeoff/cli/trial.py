@@ -351,8 +351,11 @@ def how_metrics_were_read(edition: Edition, metric: str | None) -> str:
 
 
 def arm_names(commands: Sequence[str]) -> list[str]:
-    """Return a name for each command: the words in which they differ, or A, B, ... where these would not do."""
-    words = [_words(text) for text in commands]
+    """Return a name for each command: the words in which they differ, or A, B, ... where these would not do.
+
+    Of a path, its last part counts.
+    """
+    words = [[word.rpartition("/")[2] or word for word in _words(text)] for text in commands]
     shortest = min(map(len, words))
     start = next((n for n in range(shortest) if len({each[n] for each in words}) > 1), shortest)
     end = next((n for n in range(shortest - start) if len({each[-1 - n] for each in words}) > 1), shortest - start)

@@ -1,0 +1,72 @@
+"""A stranger's first five minutes: an empty directory, the wheel in an environment of its own, two scripts, a table."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+Stranger = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel of this checkout. Its dependencies are those that the tests have already."""
+    place = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--no-deps", "--wheel-dir", str(place), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = place.glob("bakeoff-*.whl")
+    venv.create(place / "venv", with_pip=False)
+    python = place / "venv/bin/python"
+    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", str(wheel)], check=True, capture_output=True)
+    (site,) = (place / "venv/lib").glob("python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place / "venv"
+
+
+@pytest.fixture
+def stranger(environment: Path, tmp_path: Path) -> Stranger:
+    """`stranger("try", ...)` calls the installed `bakeoff` in an empty directory."""
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+    variables = {**kept, "PATH": f"{environment}/bin:/usr/bin:/bin"}
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(environment / "bin/bakeoff"), *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+
+    return call
+
+
+@pytest.mark.slow
+def test_a_stranger_gets_verdicts_in_an_empty_directory(stranger: Stranger, environment: Path, tmp_path: Path) -> None:
+    where = [str(environment / "bin/python"), "-c", "import bakeoff; print(bakeoff.__file__)"]
+    assert str(environment) in subprocess.run(where, cwd=tmp_path, capture_output=True, text=True).stdout
+
+    for name, shift in (("old", 0), ("new", 1)):
+        (tmp_path / f"{name}.py").write_text(f"import sys\nprint('score:', {shift} + int(sys.argv[1]) % 3)\n")
+    tried = stranger("try", "python old.py {seed}", "python new.py {seed}", "--seeds", "8")
+    assert tried.returncode == 0, tried.stderr
+    assert "Better: new.py against old.py on score" in tried.stdout
+
+    with (tmp_path / "results.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["model", "seed", "score"])
+        rows.writerows([model, seed, shift + seed % 3] for model, shift in (("a", 0), ("b", -1)) for seed in range(8))
+    compared = stranger("compare", "results.csv")
+    assert compared.returncode == 0, compared.stderr
+    assert "Worse: b against a on score" in compared.stdout
+
+    (file,) = tmp_path.glob("try-*.toml")
+    assert "complete already" in stranger("run", file.name).stdout
+    assert stranger("report", "latest").returncode == 0
+    misspelt = stranger("try", "python odl.py {seed}", "python new.py {seed}")
+    assert misspelt.returncode == 2 and "did you mean 'old.py'?" in misspelt.stderr
