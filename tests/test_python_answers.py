@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import bakeoff
+from bakeoff.records.looks import read_looks
 from bakeoff.verdicts.answer import as_json
 from support.processes import Lab
 
@@ -115,3 +117,41 @@ def test_litmus_takes_its_rules_from_a_file(lab: Lab, table: str, tmp_path: Path
         code=answer.exit_code,
     )  # fmt: skip
     assert json.loads(told.stdout)["checks"] == answer.facts()["checks"]
+
+
+def test_a_notebook_shows_the_first_screen_of_every_answer(table: str) -> None:
+    verdicts = bakeoff.compare(table, metric="score")
+    assert len(verdicts) == 2 and [each.candidate for each in verdicts[:1]] == ["b"]
+    html = verdicts._repr_html_()
+    assert "<table>" in html and "better" in html and "<script" not in html
+    assert repr(verdicts).startswith("score, higher is better: every arm minus a")
+    assert verdicts.answer.exit_code in (0, 3)
+    policy = {"metrics": {"score": {"max_regression": 0.02}}}
+    answers = [
+        bakeoff.gate(table, policy=policy, arms=["b"]),
+        bakeoff.rank(table, metric="score"),
+        bakeoff.variance(table, metric="score"),
+        bakeoff.power(table, metric="score", effect=0.1),
+        bakeoff.calibrate(table, metric="score"),
+    ]
+    assert all("<p>" in answer._repr_html_() or "<table>" in answer._repr_html_() for answer in answers)
+
+
+def test_a_notebook_shows_how_far_an_experiment_is_without_a_look_at_its_means(lab: Lab) -> None:
+    path = lab.experiment(FILE.format(goal="control").partition("[sequential]")[0], work=WORK)
+    experiment = bakeoff.load(path, root=lab.root, overrides=["seeds=4", "arms.old.name='<old>'"])
+    before = experiment._repr_html_()
+    assert "not run yet" in before and "&lt;old&gt;" in before and "<old>" not in before
+    experiment.run()
+    after = experiment._repr_html_()
+    assert "not run yet" not in after and '<td class="number">4</td>' in after
+    with closing(lab.edition()) as edition:
+        assert read_looks(edition) == ()
+
+
+def test_names_in_a_notebook_are_never_html(tmp_path: Path) -> None:
+    rows = [
+        {"arm": arm, "seed": seed, "score": seed + shift} for arm, shift in (("a", 0), ("<b>x", 1)) for seed in range(8)
+    ]
+    html = bakeoff.compare(rows, metric="score", copies="keep")._repr_html_()
+    assert "<b>x" not in html and "&lt;b&gt;x" in html

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, default_root, experiment_directory, find_edition
+from bakeoff.records.layout import EditionPaths, default_root, editions, experiment_directory, find_edition
 from bakeoff.spec.load import load_plan
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.select import expression
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from bakeoff.results.table import Results
     from bakeoff.verdicts.comparison import Verdict
     from bakeoff.verdicts.questions.calibrate import CalibrateAnswer
+    from bakeoff.verdicts.questions.compare import CompareAnswer
     from bakeoff.verdicts.questions.gate import GateAnswer
     from bakeoff.verdicts.questions.litmus import LitmusAnswer
     from bakeoff.verdicts.questions.power import PowerAnswer
@@ -97,6 +99,52 @@ class Experiment:
         finally:
             edition.close()
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how far every arm is. No means: these would be a look."""
+        from bakeoff.records.run import Tally
+        from bakeoff.verdicts.answer import Table, Text, environment
+
+        known = editions(experiment_directory(self._root, self.plan.experiment.name))
+        name = self.plan.experiment.name
+        if known:
+            with closing(Edition.open(known[-1])) as edition:
+                tallies = {arm: Tally.of(counts) for arm, counts in edition.counts_by_arm().items()}
+            name = f"{name}/{known[-1].name}"
+        else:
+            planned = Counter(run.cell.arm.name for run in self.plan)
+            tallies = {arm: Tally(runs, 0, 0, runs) for arm, runs in planned.items()}
+        headers = ("planned", "succeeded", "failed", "missing")
+        rows = [[arm, *(str(getattr(tally, column)) for column in headers)] for arm, tally in tallies.items()]
+        state = "" if known else ", not run yet"
+        macros: Any = environment().get_template("answer.html.j2").module
+        return str(macros.answer([Text(f"{name}{state}", strong=True), Table(["arm", *headers], rows, right=headers)]))
+
+
+class Verdicts(Sequence["Verdict"]):
+    """What `compare` returns: one verdict for each arm and metric. Printed, or in a notebook, it is the first screen."""
+
+    def __init__(self, answer: CompareAnswer) -> None:
+        self.answer = answer
+        """Everything that `bakeoff compare` says, with its settings and its exit code."""
+
+    @overload
+    def __getitem__(self, place: int) -> Verdict: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Verdict]: ...
+    def __getitem__(self, place: int | slice) -> Verdict | Sequence[Verdict]:
+        return self.answer.comparisons[place]
+
+    def __len__(self) -> int:
+        return len(self.answer.comparisons)
+
+    def __repr__(self) -> str:
+        from bakeoff.verdicts.answer import as_text
+
+        return as_text(self.answer, verbose=False)
+
+    def _repr_html_(self) -> str:
+        return self.answer._repr_html_()
+
 
 def load(path: str | Path, *, root: str | Path | None = None, overrides: Sequence[str] = ()) -> Experiment:
     """Read and check an experiment file. `overrides` are `key.path=value`, as `--set` takes them."""
@@ -107,7 +155,7 @@ def load(path: str | Path, *, root: str | Path | None = None, overrides: Sequenc
 
 def compare(
     *sources: Any, columns: Mapping[str, str] | None = None, root: str | Path | None = None, **question: Any
-) -> list[Verdict]:
+) -> Verdicts:
     """Is B better than A: every arm against the control on every metric named, as one family.
 
     `sources` are what `bakeoff compare` takes (names, `A:arm`, files, directories; default: the newest experiment), an
@@ -125,7 +173,7 @@ def compare(
 
     asked = Compare.ask(**question)
     with _open(sources, columns, root, every_edition=asked.editions == "all") as results:
-        return list(answer(results, asked).comparisons)
+        return Verdicts(answer(results, asked))
 
 
 def gate(

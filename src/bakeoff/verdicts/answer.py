@@ -193,6 +193,10 @@ class Answer(ABC):
             *([Text(reading_line(reading))] if reading else []),
         ]
 
+    def _repr_html_(self) -> str:
+        """The first screen, as a notebook shows it."""
+        return as_html(self, verbose=False)
+
     def records(self) -> Table:
         """Flat rows for a spreadsheet: the first table, unless the question has its own."""
         tables = [block for block in self.blocks() if isinstance(block, Table)]
@@ -416,10 +420,10 @@ def as_json(answer: Answer) -> str:
     return json.dumps(standard(answer.facts()), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def as_html(answer: Answer) -> str:
+def as_html(answer: Answer, *, verbose: bool = True) -> str:
     """A fragment of a page, by the macros that the report uses too."""
     macros: Any = environment().get_template("answer.html.j2").module
-    return str(macros.answer(answer.shown()))
+    return str(macros.answer(answer.shown(verbose)))
 
 
 @cache
