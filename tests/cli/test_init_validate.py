@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import stat
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
 from click.testing import Result
+
+from bakeoff.cli.init import STARTER
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 Bakeoff = Callable[..., Result]
 
@@ -76,3 +82,42 @@ def test_what_cannot_be_written_is_a_clear_error(
     assert result.exit_code in (1, 2)
     assert str(target) in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_schema_takes_what_validate_takes(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    printed = bakeoff("validate", "--schema")
+    assert printed.exit_code == 0
+    schema = json.loads(printed.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    checker = jsonschema.Draft202012Validator(schema)
+    assert checker.is_valid(tomllib.loads(STARTER.format(file="x.toml", name="x")))
+    for file in EXAMPLES.glob("*.toml"):
+        assert list(checker.iter_errors(tomllib.loads(file.read_text()))) == [], file
+    rich = """
+seeds = { count = 3, base = 1 }
+matrix = { optimizer = { lr = [1, 2] } }
+limits = { time = "5m", memory = "2GB" }
+analysis = { metric = "m", summary = "final" }
+"""
+    assert checker.is_valid(tomllib.loads(rich))
+    assert checker.is_valid(
+        tomllib.loads('seeds = "1..5"\nanalysis = { summary = { type = "mean", window = "last 50%" } }')
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", ["sedes = 3", "rollouts = 0", 'analysis = { direction = "up" }', 'analysis = { summary = "last" }']
+)
+def test_the_schema_refuses_what_validate_refuses(bakeoff: Bakeoff, tmp_path: Path, wrong: str) -> None:
+    checker = jsonschema.Draft202012Validator(json.loads(bakeoff("validate", "--schema").stdout))
+    assert not checker.is_valid(tomllib.loads(wrong))
+    (tmp_path / "x.toml").write_text(f'params = {{ command = "true" }}\n{wrong}\n')
+    assert bakeoff("validate", "x.toml").exit_code == 2
+
+
+def test_init_names_the_schema_where_editors_look_for_it(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    bakeoff("init")
+    first, second, *_ = (tmp_path / "experiment.toml").read_text().splitlines()
+    assert first == "#:schema ./bakeoff.schema.json" and second.endswith(
+        "bakeoff validate --schema > bakeoff.schema.json"
+    )

@@ -9,6 +9,9 @@ import click
 from bakeoff.errors import UsageError
 
 STARTER = '''\
+#:schema ./bakeoff.schema.json
+# Editors complete and check keys after: bakeoff validate --schema > bakeoff.schema.json
+#
 # An experiment: which arms are compared, on what, how often, and how they will be judged.
 #   bakeoff validate {file}
 #   bakeoff run {file}

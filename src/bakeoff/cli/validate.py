@@ -11,6 +11,7 @@ from bakeoff.cli.display import listed, print_facts, print_json
 from bakeoff.cli.options import json_option, only_experiment_file, set_option
 from bakeoff.engine.session import Options, check_plan
 from bakeoff.errors import Problem, SpecError, UsageError
+from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.load import load_plan
 from bakeoff.spec.registry import NATIVE
 
@@ -19,15 +20,21 @@ MOST_NAMES = 12
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON Schema of experiment files, for editors, and check nothing."
+)
 @set_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, file: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
+def command(ctx: click.Context, file: Path | None, schema: bool, overrides: tuple[str, ...], as_json: bool) -> None:
     """Check FILE and show what it would run, or everything that is wrong with it.
 
     In a directory with one experiment file, FILE may be left out. Exits with 0 when the file can be run and with 2 when
     it cannot.
     """
+    if schema:
+        print_json(Experiment.json_schema())
+        return
     file = file or only_experiment_file()
     try:
         plan = load_plan(file, overrides)

@@ -14,11 +14,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     SerializeAsAny,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from bakeoff.errors import Problem, SpecError
 from bakeoff.spec import formats
@@ -68,9 +70,9 @@ def parse_size(value: Any) -> int:
     return size
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration)]
-Pause = Annotated[float, BeforeValidator(parse_pause)]
-Size = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=float | str)]
+Pause = Annotated[float, BeforeValidator(parse_pause, json_schema_input_type=float | str)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | str)]
 
 
 class Section(BaseModel):
@@ -126,7 +128,9 @@ def parse_seeds(value: Any) -> list[int]:
     return seeds
 
 
-Seeds = Annotated[list[int], BeforeValidator(parse_seeds)]
+Seeds = Annotated[
+    list[int], BeforeValidator(parse_seeds, json_schema_input_type=list[int] | int | str | dict[str, int])
+]
 
 
 def _text_or_table(value: Any) -> Any:
@@ -288,6 +292,12 @@ class Summary(Section):
         """`summary = "final"` is short for `summary = { type = "final" }`."""
         return {"type": value} if isinstance(value, str) else value
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Add the short form, which the fields do not show."""
+        table = handler.resolve_ref_schema(handler(core))
+        return {"anyOf": [table, {"enum": table["properties"]["type"]["enum"]}]}
+
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Summary:
         for kind, value in (("time_to_threshold", self.threshold), ("percentile", self.percentile)):
@@ -447,6 +457,14 @@ class Experiment(Section):
     executor: SerializeAsAny[ExecutorEntry] | None = None
     """Where runs are executed; on this machine by default."""
 
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema of experiment files, for editors. What workloads and executors check is not in it."""
+        schema = cls.model_json_schema()
+        schema["required"].remove("name")  # the file's name by default
+        schema["title"] = "bakeoff experiment file"
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
     def environment(self) -> dict[str, str]:
         """Return `env` with `${NAME}` filled in. Called only when runs start, so that no record holds a secret.
 
@@ -465,7 +483,7 @@ class Experiment(Section):
                 raise SpecError([Problem(f"env.{name}", problem, f"at most {LONGEST_VARIABLE:,}; use a file")])
         return filled
 
-    @field_validator("matrix", mode="before")
+    @field_validator("matrix", mode="before", json_schema_input_type=dict[str, list[Any] | dict[str, Any]])
     @classmethod
     def _flatten(cls, value: Any) -> Any:
         """`[matrix.optimizer] lr = [...]` means the parameter `optimizer.lr`; an axis without values is an error."""
