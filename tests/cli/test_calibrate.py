@@ -15,6 +15,7 @@ from click.testing import Result
 import bakeoff as package
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
+from bakeoff.verdicts.questions.gate import policy as checked
 
 Bakeoff = Callable[..., Result]
 FEW = ("--replicates", "400")
@@ -243,3 +244,48 @@ def test_an_edition_is_calibrated_as_a_family_and_its_report_has_a_page(
     bakeoff("report", name, "--calibrate")
     assert "holds by construction" in (pages / "calibration.html").read_text()
     assert 'href="calibration.html"' in (pages / "index.html").read_text()
+
+
+def rows_of(rng: np.random.Generator, seeds: int = 12) -> list[dict[str, Any]]:
+    return [
+        {"arm": arm, "seed": seed, "score": float(rng.normal())} for arm in ("main", "branch") for seed in range(seeds)
+    ]
+
+
+@pytest.mark.slow
+def test_the_rates_of_a_gate_are_those_of_the_gate_on_fresh_runs_without_an_effect() -> None:
+    rng = np.random.default_rng(3)
+    policy = {"metrics": {"score": {"max_regression": 0.6}}}
+    codes = [package.gate(rows_of(rng), policy=policy).exit_code for _ in range(150)]
+    known = [
+        package.calibrate(rows_of(rng), policy=checked(policy), replicates=300).exchanged[0].gate_undecided
+        for _ in range(12)
+    ]
+    undecided = float(np.mean([rate for rate in known if rate is not None]))
+    assert 0.2 < undecided < 0.95 and abs(undecided - codes.count(3) / len(codes)) < 0.15
+
+
+def test_a_gate_that_asks_for_an_improvement_does_not_pass_on_identical_inputs(
+    bakeoff: Bakeoff, table: Callable[..., str]
+) -> None:
+    path = table(tasks=12, seeds=1)
+    told = json.loads(bakeoff("calibrate", path, "--must-improve", "score", "--json", *FEW).stdout)
+    assert told["gate_sentence"].startswith("On identical inputs this gate would fail ")
+    (exchanged,) = told["exchanged"]
+    assert exchanged["gate_fails"] + exchanged["gate_undecided"] > 0.9
+    assert "gate would fail" in bakeoff("calibrate", path, "--max-regression", "score=0.5", *FEW).stdout
+    without = json.loads(bakeoff("calibrate", path, "--metric", "score", "--json", *FEW).stdout)
+    assert without["gate_sentence"] == "" and without["exchanged"][0]["gate_fails"] is None
+
+
+def test_too_few_units_cannot_say_how_often_a_gate_fails(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    told = bakeoff("calibrate", table(tasks=4, seeds=1), "--max-regression", "score=0.5", *FEW)
+    assert told.exit_code == 3 and "Too little data to tell how often this gate would fail" in told.stdout
+
+
+def test_a_policy_names_the_arms_and_the_direction(bakeoff: Bakeoff, table: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(
+        'control = "new"\n[metrics.score]\ndirection = "minimize"\nmax_regression = 0.5\n'
+    )
+    told = json.loads(bakeoff("calibrate", table(), "--policy", "policy.toml", "--json", *FEW).stdout)
+    assert told["exchanged"][0]["gate_fails"] is not None

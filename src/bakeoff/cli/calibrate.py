@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from bakeoff.cli.gate import policy_of, policy_options
 from bakeoff.cli.options import SeveralValues, json_option, root_option
 from bakeoff.cli.questions import (
     FILE,
@@ -27,6 +28,7 @@ from bakeoff.verdicts.question import Calibrate
 @question_options(
     Calibrate, "metric", "control", "arms", *JUDGING, "margin", "relative_margin", "alpha", "blocks", "replicates", "seed",
 )  # fmt: skip
+@policy_options
 @click.option("--csv", type=FILE, metavar="FILE", help="Write the rates as CSV.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write a report as Markdown.")
 @click.option("--output", type=FILE, metavar="FILE", help="Write what --json prints into a file.")
@@ -39,11 +41,12 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     Labels of the arms are exchanged for whole tasks and for whole seeds, so that there is no effect, and every such
     experiment is judged as `compare` would. SOURCE is what `compare` takes. It shows no effect, so it may be asked before
     the runs are finished. Exits with 0 when alpha holds within the error of the simulation, with 1 when wrong verdicts
-    are more frequent (the unit is wrong: the answer says what to change), and with 3 when there is too little data.
+    are more frequent (the unit is wrong: the answer says what to change), and with 3 when there is too little data. With
+    the rules of a gate, it also says how often that gate would fail if nothing had changed.
     """
     from bakeoff.verdicts.answer import answer
 
-    question = ask(Calibrate, options)
+    question = ask(Calibrate, options, policy=policy_of(options))
     with closing(open_runs(options, root)) as results:
         calibration = answer(results, question)
     write_answer(calibration, csv=options["csv"], markdown=options["markdown"], json=options["output"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bakeoff.cli.display import print_json, printable
-from bakeoff.cli.options import SeveralValues, json_option, root_option
+from bakeoff.cli.options import F, SeveralValues, json_option, root_option
 from bakeoff.cli.questions import FILE, JUDGING, ask, open_runs, question_options, run_options
 from bakeoff.errors import UsageError
 from bakeoff.verdicts.question import Gate
@@ -18,11 +19,23 @@ if TYPE_CHECKING:
     from bakeoff.verdicts.questions.gate import Policy
 
 
+_RULES = [
+    click.option("--policy", "file", type=FILE, metavar="FILE", help="Rules in a TOML file: [metrics.NAME] with max_regression and must_improve."),
+    click.option("--max-regression", multiple=True, metavar="METRIC=AMOUNT", help="METRIC may get worse by less than AMOUNT: 0.02, or a share of the control such as 5%. Can be repeated."),
+    click.option("--must-improve", multiple=True, metavar="METRIC[=AMOUNT]", help="METRIC has to get better, by more than AMOUNT if given. Can be repeated."),
+]  # fmt: skip
+
+
+def policy_options(function: F) -> F:
+    """The ways to state the rules of a gate; `policy_of` reads them."""
+    for option in reversed(_RULES):
+        function = option(function)
+    return function
+
+
 @click.command(cls=SeveralValues)
 @run_options
-@click.option("--policy", "file", type=FILE, metavar="FILE", help="Rules in a TOML file: [metrics.NAME] with max_regression and must_improve.")  # fmt: skip
-@click.option("--max-regression", multiple=True, metavar="METRIC=AMOUNT", help="METRIC may get worse by less than AMOUNT: 0.02, or a share of the control such as 5%. Can be repeated.")  # fmt: skip
-@click.option("--must-improve", multiple=True, metavar="METRIC[=AMOUNT]", help="METRIC has to get better, by more than AMOUNT if given. Can be repeated.")  # fmt: skip
+@policy_options
 @question_options(Gate, "control", "arms", *JUDGING, "alpha")
 @click.option("--junit", type=FILE, metavar="FILE", help="Write the rules as test cases in JUnit XML.")
 @root_option
@@ -37,7 +50,9 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     from bakeoff.verdicts.answer import answer, as_markdown
     from bakeoff.verdicts.questions.gate import as_junit
 
-    rules = _policy(options)
+    rules = policy_of(options)
+    if rules is None:
+        raise UsageError("no rules: give --policy FILE, --max-regression METRIC=AMOUNT or --must-improve METRIC")
     question = ask(Gate, options, policy=rules, policy_name=str(options["file"]) if options["file"] else "flags")
     with closing(open_runs(options, root)) as results:
         verdict = answer(results, question)
@@ -50,8 +65,8 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     ctx.exit(verdict.exit_code)
 
 
-def _policy(options: dict[str, Any]) -> Policy:
-    """From a file, or from flags that say the same."""
+def policy_of(options: Mapping[str, Any]) -> Policy | None:
+    """Return the rules from a file, or from flags that say the same; None where the options state none."""
     from bakeoff.spec.load import read_model
     from bakeoff.verdicts.questions.gate import Policy, policy
 
@@ -67,6 +82,4 @@ def _policy(options: dict[str, Any]) -> Policy:
             if not equals and rule == "max_regression":
                 raise UsageError(f"--max-regression {text}: by how much? write {text}=0.02 or {text}=5%")
             metrics.setdefault(metric, {})[rule] = size if equals else True
-    if not metrics:
-        raise UsageError("no rules: give --policy FILE, --max-regression METRIC=AMOUNT or --must-improve METRIC")
-    return policy({"metrics": metrics})
+    return policy({"metrics": metrics}) if metrics else None

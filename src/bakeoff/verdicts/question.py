@@ -249,6 +249,8 @@ class Calibrate(Question):
 
     blocks: Literal["task", "seed", "run"] | None = None
     """Exchange labels for whole tasks, whole seeds or single runs only (default: everything that runs could share)."""
+    policy: Any = None
+    """The rules of a gate, a `verdicts.gate.Policy`, whose outcomes on arms that do not differ are counted too."""
     replicates: Resamples = 2_000
     """Relabelled experiments to judge."""
     seed: int = 0

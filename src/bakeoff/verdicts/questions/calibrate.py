@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Calibrate
 from bakeoff.verdicts.questions.relabel import Family
 from bakeoff.version import __version__
+
+if TYPE_CHECKING:
+    from bakeoff.verdicts.questions.gate import MetricRule
 
 State = Literal["exceeds", "unclear", "too few", "holds", "own unit"]
 """The first of these that some kind of block has is that of the whole."""
@@ -86,6 +89,10 @@ class Exchanged:
     hidden_rate: float | None
     """The rate that cannot be ruled out with 80 % confidence, because blocks may have more in common than shows; or None."""
     state: State
+    gate_fails: float | None = None
+    """Share of replicates in which the gate fails; None without a gate."""
+    gate_undecided: float | None = None
+    """Share of replicates in which the gate finds too little evidence."""
 
     def error(self, share: float | None) -> float | None:
         """Standard error of a share, from the number of replicates."""
@@ -115,6 +122,8 @@ class Calibration:
     reason: str
     """Why nothing could be tested; else empty."""
     exchanged: Sequence[Exchanged] = ()
+    limits: Sequence[Sequence[float]] = ()
+    """With a gate, for each metric what the lower end of the effect has to lie above, one for each rule."""
 
     @property
     def design(self) -> Design:
@@ -178,7 +187,22 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibratio
     margins = [
         None if reason else _margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)
     ]
-    return Calibration(families, margins, how, test, exact, reason)
+    limits: list[list[float]] = []
+    if question.policy is not None and not reason:
+        rules = question.policy.metrics
+        limits = [_limits(rules[each.metric], family) for each, family in zip(metrics, families, strict=True)]
+    return Calibration(families, margins, how, test, exact, reason, limits=limits)
+
+
+def _limits(rule: MetricRule, family: Family) -> list[float]:
+    """What a gate asks the effect to lie above, in the metric's unit; a share is one of the control's mean."""
+    control, _ = family.designs[0].arrays()
+    mean = abs(float(np.mean([part.mean() for part in control])))
+    return [
+        sign * amount.size * (mean if amount.relative else 1.0)
+        for sign, amount in ((-1.0, rule.max_regression), (1.0, rule.must_improve))
+        if amount is not None
+    ]
 
 
 def _margin(analysis: Analysis, family: Family) -> float | None:
@@ -201,7 +225,12 @@ def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> E
     covered: list[Bools] = []
     found: list[Bools] = []
     equivalent: list[Bools] = []
-    for family, margin in zip(families, prepared.margins, strict=True):
+    passes, fails = np.ones(len(labels), np.bool_), np.zeros(len(labels), np.bool_)
+    of_policy = None if question.policy is None or "alpha" in question.model_fields_set else question.policy.alpha
+    asked = of_policy or alpha
+    rules = sum(map(len, prepared.limits)) * len(families[0].designs)
+    limits = prepared.limits or [()] * len(families)
+    for family, margin, above in zip(families, prepared.margins, limits, strict=True):
         # Metrics are relabelled alike, because they are of the same runs.
         start = 0
         for worlds in family.worlds(labels, np.random.default_rng([question.seed, 1])):
@@ -209,6 +238,10 @@ def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> E
                 many = world.many(how)
                 wrong[start : start + many.size] |= np.logical_or(*many.rejects(0.0, level / 2.0))
                 covered.append(many.covers(0.0, 1.0 - alpha))
+                part = slice(start, start + many.size)
+                for limit in above:  # as verdicts.gate: each rule at alpha passes, the first step of Holm's breaks
+                    passes[part] &= many.rejects(limit, asked, guarded=True)[0]
+                    fails[part] |= many.rejects(limit, asked / rules, guarded=True)[1]
                 if margin is not None:
                     moved = world.many(how, margin)
                     found.append(moved.rejects(0.0, level / 2.0)[0])
@@ -235,8 +268,13 @@ def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> E
     power, false_equivalent = (float(np.concatenate(each).mean()) if each else None for each in (found, equivalent))
     return Exchanged(
         block, len(labels.number), len(labels), labels.every, rate, float(np.concatenate(covered).mean()), power,
-        false_equivalent, p_common, hidden_rate, state,
+        false_equivalent, p_common, hidden_rate, state, *_outcomes(passes, fails, rules),
     )  # fmt: skip
+
+
+def _outcomes(passes: Bools, fails: Bools, rules: int) -> tuple[float | None, float | None]:
+    """The shares of replicates in which a gate fails, and in which it neither fails nor passes; None without rules."""
+    return (float(fails.mean()), float((~passes & ~fails).mean())) if rules else (None, None)
 
 
 # -- the answer
@@ -326,6 +364,20 @@ class CalibrateAnswer(Answer):
                     f"{worst.block}s."
                 )
 
+    @property
+    def gate_sentence(self) -> str:
+        """How often the gate would fail on identical inputs, where that is the worst; empty without a gate."""
+        known = [each for each in self.exchanged if each.gate_fails is not None and each.state != "too few"]
+        if not self.calibration.limits:
+            return "" if not self.settings["gate"] else "Too little data to tell how often this gate would fail."
+        if not known:
+            return f"Too little data to tell how often this gate would fail: it takes {FEWEST_BLOCKS} units or more."
+        worst = max(known, key=lambda each: (each.gate_fails or 0.0, each.gate_undecided or 0.0))
+        return (
+            f"On identical inputs this gate would fail {_percent(worst.gate_fails or 0.0)} of the time, and find too little "
+            f"evidence in {_percent(worst.gate_undecided or 0.0)} ({_relabelled(worst)})."
+        )
+
     def what_to_do(self) -> list[str]:
         """What to change, most important first."""
         lines = []
@@ -369,6 +421,7 @@ class CalibrateAnswer(Answer):
             "settings": self.all_settings,
             "state": self.state,
             "sentence": self.sentence,
+            "gate_sentence": self.gate_sentence,
             "population": self.calibration.design.population,
             "test": self.calibration.test,
             "alpha": self.alpha,
@@ -389,7 +442,8 @@ class CalibrateAnswer(Answer):
 
     def blocks(self) -> list[Block]:
         about = "; ".join(filter(None, [self.calibration.design.population, self.calibration.test]))
-        blocks: list[Block] = [Text(self.sentence, strong=True), Text(about)]
+        gate = [Text(self.gate_sentence)] if self.gate_sentence else []
+        blocks: list[Block] = [Text(self.sentence, strong=True), *gate, Text(about)]
         headers = [
             "labels exchanged for",
             "better or worse",
@@ -446,8 +500,14 @@ def _relabelled(each: Exchanged) -> str:
 def answer(results: Results, question: Calibrate) -> CalibrateAnswer:
     """Calibrate the declared analysis of the results. It shows no effect, so it may be asked before the runs are finished."""
     refuse_sequential(results, "calibrate")
-    names = question.metrics or results.primary()
-    metrics = [observe_metric(results, name, question) for name in names]
+    if question.policy is None:
+        names = question.metrics or results.primary()
+        metrics = [observe_metric(results, name, question) for name in names]
+    else:
+        from bakeoff.verdicts.questions.gate import observe_rules, with_arms
+
+        names = list(question.policy.metrics)
+        metrics, question = observe_rules(results, question), with_arms(question, question.policy)
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
     calibration = calibrate(metrics, question)
     advice = None
@@ -457,7 +517,7 @@ def answer(results: Results, question: Calibrate) -> CalibrateAnswer:
     settings = {
         "metrics": names, "alpha": analysis.alpha, "margins": dict(zip(names, calibration.margins, strict=True)),
         "tasks": metrics[0].population, "seeds": analysis.seeds, "replicates": question.replicates,
-        "seed": question.seed, "version": __version__,
+        "seed": question.seed, "gate": question.policy is not None, "version": __version__,
     }  # fmt: skip
     return CalibrateAnswer(
         results.label,

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -38,12 +38,15 @@ from bakeoff.verdicts.designs import build_design
 from bakeoff.verdicts.designs.testing import comparison_test
 from bakeoff.verdicts.family import changed_analysis, choose_arms, late_changes, planned_family, settings_of
 from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.question import Gate, Question
+from bakeoff.verdicts.question import Calibrate, Gate, Question
 from bakeoff.verdicts.sequential import looks
 from bakeoff.version import __version__
 
 Outcome = Literal["pass", "fail", "undecided"]
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
+
+
+Asked = TypeVar("Asked", bound=Question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,11 +351,9 @@ class GateAnswer(Answer):
         ]
 
 
-def answer(results: Results, question: Gate) -> GateAnswer:
-    """Every rule of `question.policy`. A rule's own words about its metric go before the question's, and those before
-    the policy's and the results'."""
+def observe_rules(results: Results, question: Gate | Calibrate) -> list[Observations]:
+    """The metrics of `question.policy`, in its order, each judged as its rule, the question, the policy and the results say."""
     policy: Policy = question.policy
-    refuse_sequential(results, "gate")
     observed = []
     for name, rule in policy.metrics.items():
         declared = results.analysis.about(name)
@@ -364,13 +365,22 @@ def answer(results: Results, question: Gate) -> GateAnswer:
             own["summary"] = rule.summary
         judged = question.analysis(declared.model_copy(update=design), name).model_copy(update=own)
         observed.append(observe_metric(results, name, Question(), judged))
-    asked = question.model_copy(
-        update={
-            "control": question.control or policy.control,
-            "arms": question.arms or ((policy.candidate,) if policy.candidate else ()),
-            "unpaired": question.unpaired or results.unpaired,
-        }
-    )
+    return observed
+
+
+def with_arms(question: Asked, policy: Policy) -> Asked:
+    """The question with the arms that the policy names, where it names none itself."""
+    arms = question.arms or ((policy.candidate,) if policy.candidate else ())
+    return question.model_copy(update={"control": question.control or policy.control, "arms": arms})
+
+
+def answer(results: Results, question: Gate) -> GateAnswer:
+    """Every rule of `question.policy`. A rule's own words about its metric go before the question's, and those before
+    the policy's and the results'."""
+    policy: Policy = question.policy
+    refuse_sequential(results, "gate")
+    observed = observe_rules(results, question)
+    asked = with_arms(question, policy).model_copy(update={"unpaired": question.unpaired or results.unpaired})
     alpha = (question.alpha if "alpha" in question.model_fields_set else None) or policy.alpha or results.analysis.alpha
     settings: dict[str, Any] = {
         "policy": question.policy_name, "alpha": alpha, "seeds": observed[0].analysis.seeds, "seed": SEED,
