@@ -159,8 +159,8 @@ def compare(
     """Is B better than A: every arm against the control on every metric named, as one family.
 
     `sources` are what `bakeoff compare` takes (names, `A:arm`, files, directories; default: the newest experiment), an
-    `Experiment`, or one table in memory: a Polars or pandas frame, or rows as dicts. `columns` names a table's columns
-    by role: arm, task, seed, rollout, value. The other keywords are the fields of `bakeoff.verdicts.question.Compare`,
+    `Experiment`, or one table in memory: a Polars or pandas frame, columns as lists, or rows as dicts. `columns` names a
+    table's columns by role: arm, task, seed, rollout, status, value. The other keywords are the fields of `bakeoff.verdicts.question.Compare`,
     which are the options of the command and the keys of `[analysis]`:
 
         bakeoff.compare("results.csv", metric="score", control="base", margin=0.01)

@@ -82,7 +82,7 @@ def test_flags_name_columns_and_mistakes_list_those_that_are_there() -> None:
     frame = pl.DataFrame(ROWS).rename({"arm": "who", "task": "what", "seed": "world"})
     found = rows(of_frame(frame, Columns(arm="who", task="what", seed="world")))
     assert found[0][:3] == ("old", "t1", 1)
-    with pytest.raises(UsageError, match=r"which column names the arm\? say --arm-from; there are who, what"):
+    with pytest.raises(UsageError, match=r"which column names the arm\? Say --arm-from COLUMN.*; there are who, what"):
         rows(of_frame(frame))
     with pytest.raises(UsageError, match="no column 'nope'; there are who"):
         rows(of_frame(frame, Columns(arm="nope")))

@@ -33,7 +33,7 @@ note names the other one.
 | `harbor_jobs` | job directories of Harbor |
 | `lm_eval_samples` | results of lm-evaluation-harness with `--log_samples` |
 | `tables` | CSV, TSV, Parquet, JSONL and JSON, one row for each run or for each step of a run |
-| `table_files`, `table_roles` | its parts: files; which column is what |
+| `table_files`, `table_shapes`, `table_roles` | its parts: files; arms that are columns or files; which column is what |
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
 | `wandb_runs` | W&B runs: offline files without the package, and runs on a server |

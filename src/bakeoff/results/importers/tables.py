@@ -4,7 +4,7 @@ Columns are found by their usual names unless a flag names them (`--arm-from mod
 failure of the arm. Nothing is averaged over or thrown away in silence: how each column was read is part of every answer
 (`Results.reading`), and a column that looks like an unused identifier is refused until a flag says what it is.
 
-`table_files` reads files, `table_roles` finds the columns, `table_checks` refuses what would mislead a verdict.
+`table_files` reads files, `table_shapes` finds arms that stand in no column, `table_roles` finds the columns, `table_checks` refuses what would mislead a verdict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers import table_aggregates, table_checks, table_settings
+from bakeoff.results.importers import table_aggregates, table_checks, table_settings, table_shapes
 from bakeoff.results.importers.identity import is_path, path_parts
 from bakeoff.results.importers.table_files import is_table, read_file, with_numbers
 from bakeoff.results.importers.table_roles import (
@@ -36,6 +36,7 @@ from bakeoff.results.importers.table_roles import (
 )
 from bakeoff.results.importers.table_settings import METRIC
 from bakeoff.results.table import Results, Row
+from bakeoff.spec.directions import words_of
 from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.spec.workload import SELF_REPORTED
 
@@ -93,7 +94,10 @@ def read_tables(paths: Sequence[Path], columns: Columns) -> Results:
             parts = path_parts(paths, f"--{role}-from", name)
             frames = [frame.with_columns(pl.lit(part).alias(name)) for frame, part in zip(frames, parts, strict=True)]
     label = ", ".join(str(path) for path in paths)
-    return frame_results(pl.concat(frames, how="diagonal_relaxed"), label, columns)
+    results = frame_results(table_shapes.stacked(frames, paths, columns), label, columns)
+    if table_shapes.arms_are_files(frames, columns):
+        results = replace(results, reading={**results.reading, "arm": "the names of files"})
+    return results
 
 
 def frame_results(data: Any, label: str = "table", columns: Columns | None = None) -> Results:
@@ -101,6 +105,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
     columns = columns or Columns()
     notes: list[str] = []
     frame = _as_frame(data, label, notes)
+    frame, columns, arms_from = table_shapes.unpivoted(frame, label, columns, notes)
     roles = find_roles(frame, label, columns)
     frame = _trimmed(frame, roles, notes)
     named = {column for role, column in roles.items() if role != "value"} | {METRIC}
@@ -183,6 +188,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         notes=tuple(notes),
         reading={
             **{role: roles.get(role) for role in ("arm", "task", "seed", "rollout", "status", "step")},
+            **({"arm": arms_from} if arms_from is not None else {}),
             **({"step_assumed": True} if steps.column is not None and columns.step is None else {}),
             "metrics": [name for name in names if name not in incidental],
             **({"incidental": sorted(incidental)} if incidental else {}),
@@ -237,6 +243,8 @@ def _statuses(frame: pl.DataFrame, label: str, roles: Mapping[str, str]) -> list
     if "status" not in roles:
         return [""] * frame.height
     values = frame[roles["status"]].to_list()
+    if (masked := _mask(frame[roles["status"]], label)) is not None:
+        return masked
     if table_checks.is_error_column(roles["status"]):
         # What went wrong stands there, and nothing where nothing did.
         texts = ["" if value in (None, False) else str(value).strip() for value in values]
@@ -249,6 +257,25 @@ def _statuses(frame: pl.DataFrame, label: str, roles: Mapping[str, str]) -> list
             "timeout or missing, or name another column with --status-from"
         )
     return ["" if value is None else STATUS_OF[status_word(value)] for value in values]
+
+
+def _mask(column: pl.Series, label: str) -> list[str] | None:
+    """Statuses of a column of truth values, whose name says what true means; None for other columns."""
+    import polars as pl
+
+    if column.dtype != pl.Boolean:
+        return None
+    words = {STATUS_OF[word] for word in words_of(column.name) if word in STATUS_OF}
+    if table_checks.is_error_column(column.name):
+        words = {"failed"}
+    if words not in ({"succeeded"}, {"failed"}, {"timeout"}):
+        raise UsageError(
+            f"{label}: column {column.name!r} is true or false, and its name does not say which of them failed; call it "
+            "'failed' or 'succeeded'"
+        )
+    (meant,) = words
+    other = "failed" if meant == "succeeded" else "succeeded"
+    return ["" if value is None else meant if value else other for value in column.to_list()]
 
 
 def _is_number(kind: pl.DataType) -> bool:
