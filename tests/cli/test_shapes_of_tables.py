@@ -194,3 +194,42 @@ def test_a_mask_of_failed_rows_in_python_counts_them_as_failed(kind: str) -> Non
     assert (same.failed, same.effect) == (1, answer.effect)
     with pytest.raises(UsageError, match="does not say which of them failed"):
         bakeoff.compare(fine.rename({"succeeded": "mask"}), metric="score", columns={"status": "mask"})
+
+
+def test_frames_as_other_tools_return_them_are_judged_with_the_calls_of_the_page() -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = [(model, f"q{n}", epoch) for model in ("old", "new") for n in range(8) for epoch in (1, 2)]
+    samples = pandas.DataFrame(
+        {
+            # Columns and types of Inspect's samples_df, with NA where nothing is known.
+            "sample_id": pandas.array([f"s{n}" for n in range(32)], dtype="string"),
+            "model": [model for model, _, _ in rows],
+            "model_args": pandas.array([pandas.NA] * 32, dtype="object"),
+            "model_usage": [{} for _ in rows],
+            "id": [task for _, task, _ in rows],
+            "epoch": [epoch for _, _, epoch in rows],
+            "score_includes": ["C" if model == "new" or n % 4 == 0 else "I" for n, (model, _, _) in enumerate(rows)],
+            "error": pandas.array(["OOM"] + [pandas.NA] * 31, dtype="string"),
+        }
+    )
+    samples["correct"] = samples["score_includes"] == "C"
+    columns = {"arm": "model", "task": "id", "rollout": "epoch", "status": "error", "ignore": ("sample_id",)}
+    (answer,) = bakeoff.compare(samples, metric="correct", columns=columns, failure_score=0)
+    assert (answer.control, answer.candidate, answer.failed, answer.units) == ("old", "new", 1, 8)
+    # By hand: 3 of 16 answers of `old` are right, since the one that ran out of memory counts 0; all of `new` are.
+    right = sum(n % 4 == 0 for n in range(1, 16))
+    assert answer.effect == pytest.approx(1 - right / 16)
+    runs = pandas.DataFrame(  # MLflow's search_runs: parameters are text, tags may be None
+        {
+            "run_id": [f"r{n}" for n in range(16)],
+            "status": ["FINISHED"] * 15 + ["FAILED"],
+            "start_time": pandas.to_datetime(["2026-01-01"] * 16),
+            "metrics.acc": [*GPT, *CLAUDE[:7], float("nan")],
+            "params.lr": ["0.1"] * 8 + ["0.01"] * 8,
+            "params.seed": [str(n) for n in range(8)] * 2,
+            "tags.note": [None] * 16,
+        }
+    )
+    columns = {"arm": "params.lr", "seed": "params.seed"}
+    (answer,) = bakeoff.compare(runs, metric="metrics.acc", columns=columns, failure_score=0)
+    assert (answer.control, answer.failed, answer.units) == ("0.1", 1, 8)

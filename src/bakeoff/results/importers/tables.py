@@ -13,7 +13,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,7 +203,7 @@ def _as_frame(data: Any, label: str, notes: list[str]) -> pl.DataFrame:
 
     if not isinstance(data, pl.DataFrame):
         is_pandas = hasattr(data, "columns") and hasattr(data, "to_dict")
-        data = pl.DataFrame({str(name): list(data[name]) for name in data.columns} if is_pandas else data)
+        data = pl.DataFrame({str(name): _plain(data[name]) for name in data.columns} if is_pandas else data)
     frame: pl.DataFrame = data
     trimmed = {name: name.strip() for name in frame.columns}
     if any(name != short for name, short in trimmed.items()) and len(set(trimmed.values())) == len(trimmed):
@@ -214,6 +214,12 @@ def _as_frame(data: Any, label: str, notes: list[str]) -> pl.DataFrame:
             f"{label}: has no rows below its column names ({', '.join(frame.columns) or 'there are none'})"
         )
     return frame
+
+
+def _plain(column: Iterable[Any]) -> list[Any]:
+    """Values of a pandas column; what pandas calls NA or NaT is missing, and what is no plain value becomes text."""
+    values = [None if type(value).__name__ in ("NAType", "NaTType") else value for value in column]
+    return [str(value) if isinstance(value, dict | list | set | tuple) else value for value in values]
 
 
 Key = tuple[str, str, int | None, int]
