@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import psycopg
 import pytest
 
 import bakeoff
+from support.processes import eventually
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", "CONTRIBUTING.md", *(str(page.relative_to(ROOT)) for page in sorted(ROOT.glob("docs/**/*.md")))]
@@ -73,10 +73,7 @@ def test_an_install_that_fails_ends_the_downloads_that_it_started(tmp_path: Path
         (scripts / f"{name}.sh").write_text(f"#!/bin/sh\n{text}\n")
         (scripts / f"{name}.sh").chmod(0o755)
     assert subprocess.run(["sh", scripts / "install-for-tests.sh"]).returncode == 3
-    deadline = time.monotonic() + 10
-    while left := subprocess.run(["pgrep", "-f", f"sleep {tag}"], capture_output=True, text=True).stdout:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.02)
+    eventually(lambda: subprocess.run(["pgrep", "-f", f"sleep {tag}"], stdout=subprocess.DEVNULL).returncode == 1)
 
 
 def test_postgres_gives_each_caller_an_empty_database(postgres_url: Callable[[], str]) -> None:

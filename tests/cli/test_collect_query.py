@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,20 +178,6 @@ def test_collect_of_a_directory_without_runs_is_refused(bakeoff: Bakeoff, tmp_pa
     result = bakeoff("collect", "--exp_dir", tmp_path)
     assert result.exit_code == 2
     assert "holds no experiment" in result.stderr
-
-
-@pytest.mark.slow
-def test_collect_reads_a_thousand_run_directories_quickly(sweep: Path, tmp_path: Path) -> None:
-    """Loose on purpose; the benchmark measures."""
-    from bakeoff.workloads.schedsim.sweep_files import frame_of_directory
-
-    experiment = tmp_path / "many"
-    for seed in range(1000):
-        write_sweep_run(experiment, "full", seed)
-    start = time.process_time()
-    frame, problems = frame_of_directory(experiment)
-    assert (frame.height, problems) == (1000, [])
-    assert time.process_time() - start < 3
 
 
 def test_query_answers_sql_over_the_table(bakeoff: Bakeoff, make_edition: MakeEdition) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,8 +67,8 @@ class Experiment:
     def run(self, *options: str | Path, check: bool = True) -> str:
         return self.cluster.run(BAKEOFF, "run", "exp.toml", *options, env=self.env, cwd=self.place, check=check)
 
-    def start(self, *options: str | Path) -> Any:
-        return self.cluster.start(BAKEOFF, "run", "exp.toml", *options, env=self.env, cwd=self.place)
+    def start(self, **popen: Any) -> Any:
+        return self.cluster.start(BAKEOFF, "run", "exp.toml", env=self.env, cwd=self.place, **popen)
 
     @contextmanager
     def edition(self, name: str) -> Iterator[Edition]:
@@ -190,7 +189,6 @@ def test_a_scheduler_that_was_killed_adopts_what_still_runs(experiment: Experime
     try:
         scheduler = experiment.start()
         eventually(lambda: log.exists() and len(log.read_text().split()) == 8, "all 8 run")
-        time.sleep(1.0)
         experiment.cluster.site.head.signal("bakeoff run exp.toml")
         scheduler.wait()
         experiment.run()
@@ -206,13 +204,15 @@ def test_a_scheduler_that_was_killed_adopts_what_still_runs(experiment: Experime
 def test_stopping_twice_ends_what_runs_on_nodes(experiment: Experiment) -> None:
     text = 'name = "stopped"\nworkload = "command"\nseeds = 4\nparams = { command = "sleep 3041" }\n'
     experiment.write(text + EXECUTOR)
-    scheduler = experiment.start()
+    said = experiment.place.parent / "said"
+    with said.open("wb") as stderr:
+        scheduler = experiment.start(stderr=stderr)
     nodes = [experiment.cluster.site[name] for name in experiment.cluster.names]
     eventually(lambda: sum(len(list(node.processes("sleep 3041"))) for node in nodes) >= 4, "the runs are going")
-    for _ in range(2):
-        experiment.cluster.site.head.signal("bakeoff run exp.toml", signal.SIGINT)
-        time.sleep(0.5)
-    assert scheduler.wait(60) == 130
+    experiment.cluster.site.head.signal("bakeoff run exp.toml", signal.SIGINT)
+    eventually(lambda: "starting nothing more" in said.read_text(), "the first signal is noticed")
+    experiment.cluster.site.head.signal("bakeoff run exp.toml", signal.SIGINT)
+    assert scheduler.wait(LONG) == 130
     assert not [pid for node in nodes for pid in node.processes("sleep 3041")]
     assert experiment.left() == []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -50,10 +49,10 @@ class Desk:
         for name, code in modules.items():
             (self.code / f"{name}.py").write_text(code)
 
-    def start(self, *options: str, verb: str = "run") -> subprocess.Popen[str]:
+    def start(self, *options: str, verb: str = "run", **popen: Any) -> subprocess.Popen[str]:
         env = {"BAKEOFF_ROOT": str(self.root), "BAKEOFF_DATABASE_URL": "", **self.env}
         argv = (sys.executable, "-P", "-m", "bakeoff", verb, "trial.toml", *options)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **popen}
         return self.cluster.start(*argv, env=env, cwd=self.code, **pipes)
 
     def run(self, *options: str, code: int = 0) -> str:
@@ -149,9 +148,7 @@ def test_a_node_that_is_cut_off_loses_its_runs_to_the_other(desk: Desk) -> None:
     eventually(lambda: len(desk.began()) == 4, "both nodes work")
     node = desk.cluster.site["n1"]
     desk.cluster.cut("n1")
-    cut = time.monotonic()
-    eventually(lambda: not list(node.processes("began")), "runs on the cut node end", 40)
-    assert time.monotonic() - cut < 25
+    eventually(lambda: not list(node.processes("began")), "runs on the cut node end")
     desk.go()
     stdout, stderr = process.communicate(timeout=LONG)
     assert process.returncode == 0, stdout + stderr
@@ -177,13 +174,14 @@ def test_a_killed_scheduler_is_followed_by_one_that_adopts(desk: Desk) -> None:
 
 def test_ctrl_c_twice_leaves_nothing_in_the_queue_and_no_process(desk: Desk) -> None:
     desk.write(f"seeds = 8\nlimits = {{ grace = 1 }}\nparams = {{ command = '''{RUN}''' }}\n" + EXECUTOR)
-    process = desk.start()
+    said = desk.place / "said"
+    with said.open("wb") as stderr:
+        process = desk.start(stderr=stderr)
     eventually(lambda: len(desk.began()) == 4, "both nodes work")
-    for _ in range(2):
-        desk.cluster.site.head.signal("bakeoff run trial.toml", 2)
-        time.sleep(1)
-    stdout, stderr = process.communicate(timeout=LONG)
-    assert process.returncode == 130, stdout + stderr
+    desk.cluster.site.head.signal("bakeoff run trial.toml", 2)
+    eventually(lambda: "starting nothing more" in said.read_text(), "the first signal is noticed")
+    desk.cluster.site.head.signal("bakeoff run trial.toml", 2)
+    assert process.wait(LONG) == 130, said.read_text()
     assert desk.cluster.jobs() == []
     for name in desk.cluster.names:
         assert not list(desk.cluster.site[name].processes("bakeoff.engine"))

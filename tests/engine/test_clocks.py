@@ -33,7 +33,7 @@ def stepping(lab: Lab) -> Lab:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["command", "python"])
 def test_a_clock_that_is_set_changes_neither_limits_nor_durations(stepping: Lab, kind: str) -> None:
-    text = "seeds = 4\njobs = 1\nlimits = { time = 60 }\nbudget = { time = 1000 }\n"
+    text = "seeds = 4\njobs = 1\nlimits = { time = 3600 }\nbudget = { time = 3600 }\n"
     if kind == "command":
         stepping.experiment(
             text + "params = { command = 'sleep 0.1; echo $(( {seed} % 2 ? -7200 : 7200 )) > step; sleep 0.2' }"
@@ -51,8 +51,8 @@ def run(ctx):
     with closing(stepping.edition()) as edition:
         runs = list(edition.runs())
         assert [run.status for run in runs] == ["succeeded"] * 4
-        assert all(0.29 < (run.wall_s or 0.0) < 60 for run in runs)
-        assert 1.0 < edition.time_spent() < 100
+        assert all(0.29 < (run.wall_s or 0.0) < 3600 for run in runs), "the clock was set by 7,200 s"
+        assert 1.0 < edition.time_spent() < 3600
 
 
 @pytest.mark.slow

@@ -178,7 +178,7 @@ def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
     final = _records(lab)
     assert all(final[run_id] == row for run_id, row in recorded.items()), "a reported run was done again"
     _is_consistent(lab)
-    eventually(lambda: not lab.processes(), "no orphan is left", patience=15)
+    eventually(lambda: not lab.processes(), "no orphan is left")
 
     with Lab(tmp_path_factory.mktemp("undisturbed")) as calm:
         calm.experiment((lab.place / "trial.toml").read_text(), work=PYTHON)
@@ -209,7 +209,7 @@ def test_a_supervisor_that_was_killed_is_replaced(lab: Lab) -> None:
     eventually(lambda: set(lab.processes_of("bakeoff.engine.processes")) - set(first), "another supervisor")
     os.kill(this.process.pid, signal.SIGKILL)
     this.process.wait(timeout=LONG)
-    eventually(lambda: not lab.processes(), "the run died with its scheduler", patience=15)
+    eventually(lambda: not lab.processes(), "the run died with its scheduler")
 
 
 def _without_namespaces() -> None:
@@ -253,7 +253,7 @@ def test_whole_trees_die_with_a_scheduler_and_supervisor_that_are_killed_togethe
     for pid in (*lab.processes_of("bakeoff.engine.processes"), process.pid):
         os.kill(pid, signal.SIGKILL)
     process.wait(timeout=LONG)
-    eventually(lambda: not _having(nap), "nothing outlives them", patience=10)
+    eventually(lambda: not _having(nap), "nothing outlives them")
 
 
 def _having(argument: str) -> list[int]:

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -20,6 +19,7 @@ from bakeoff.errors import LeaseHeld
 from bakeoff.records import layout
 from bakeoff.records.layout import Lease
 from support.processes import LONG, Lab, eventually, reported
+from support.simulated_cluster import Clock
 
 MARKING = 'jobs = 2\nseeds = 6\nparams = { command = "echo {seed} >> done; while ! [ -e flag ]; do sleep 0.02; done" }'
 
@@ -163,12 +163,24 @@ def test_postgresql_refuses_a_second_scheduler_from_elsewhere(lab: Lab, postgres
     assert waiting.wait(timeout=LONG) == 0
 
 
-@pytest.mark.slow
+class _Beating(Clock):
+    """A clock for `layout`; while time passes on it, another machine does something."""
+
+    beat: Callable[[], object] | None = None
+    gmtime, strftime = staticmethod(time.gmtime), staticmethod(time.strftime)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.beat is not None:
+            self.beat()
+
+
 def test_on_a_network_file_system_another_machines_lease_is_watched_before_it_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lock does not reach this machine: only what the file says does."""
-    monkeypatch.setattr(layout, "LEASE_EXPIRES", 1.2)
+    clock = _Beating()
+    monkeypatch.setattr(layout, "time", clock)
     path = tmp_path / "trial" / "edition" / ".lease"
     path.parent.mkdir(parents=True)
     first = Lease(path, network=True)
@@ -176,20 +188,15 @@ def test_on_a_network_file_system_another_machines_lease_is_watched_before_it_is
     fcntl.flock(first._file, fcntl.LOCK_UN)
     path.write_text(json.dumps({**theirs, "host": "elsewhere"}))
 
-    def beat() -> None:
-        for number in range(20):
-            time.sleep(0.1)
-            path.write_text(json.dumps({**theirs, "host": "elsewhere", "beat": number}))
-
-    living = threading.Thread(target=beat)
-    living.start()
+    clock.beat = lambda: path.write_text(json.dumps({**theirs, "host": "elsewhere", "beat": clock.monotonic()}))
     with pytest.raises(LeaseHeld, match=r"is being run by process .* on elsewhere"):
         Lease(path, network=True)
-    living.join()
+    clock.beat, silent_since = None, clock.monotonic()
     second = Lease(path, network=True)  # nothing changed for long enough: that machine is gone
-    monkeypatch.setattr(layout, "LEASE_EXPIRES", 0.0)
+    assert clock.monotonic() - silent_since >= layout.LEASE_EXPIRES
     with pytest.raises(LeaseHeld, match="was taken over by process"):
         first.renew()
+    clock.sleep(layout.LEASE_EXPIRES)
     second.renew()
     second.close()
     first.close()

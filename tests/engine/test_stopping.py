@@ -97,10 +97,15 @@ def test_twice_ends_what_is_running_too(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_that_comes_when_all_is_done_is_no_interruption(lab: Lab) -> None:
-    lab.experiment('jobs = 2\nseeds = 2\nparams = { command = "touch began-{seed}; sleep 1" }')
-    process = lab.start("run", "trial.toml")
+    wait = "touch began-{seed}; until [ -e flag ]; do sleep 0.02; done"
+    lab.experiment(f'jobs = 2\nseeds = 2\nparams = {{ command = "{wait}" }}')
+    log = lab.place / "stderr.txt"
+    with log.open("wb") as stderr:
+        process = lab.start("run", "trial.toml", stderr=stderr)
     eventually(lambda: len(list(lab.place.glob("began-*"))) == 2, "both run")
     _interrupt(process)
+    eventually(lambda: "starting nothing more" in log.read_text(), "the signal is noticed")
+    lab.write("flag", "")
     assert _ended(process)[0] == 0
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import suppress
 
 import pytest
 
-from support.processes import LONG, Lab, eventually
+from support.processes import LONG, Lab, eventually, process_exists
 
 SLY = """
 seeds = 40
@@ -153,13 +152,16 @@ def test_a_shutdown_that_signals_every_process_at_once_fails_no_run(lab: Lab, ki
         lab.experiment('workload = "python"\nseeds = 2\njobs = 2\nparams = { function = "nap:run" }', nap=code)
     else:
         lab.experiment("seeds = 2\njobs = 2\nparams = { command = 'touch began-{seed}; exec sleep 600' }")
-    process = lab.start("run", "trial.toml")
+    patient = "from bakeoff.cli import main; from bakeoff.engine.node import node; node._DOUBT = 600.0; main()"
+    process = lab.start("run", "trial.toml", program=("-c", patient))
     eventually(lambda: all((lab.place / f"began-{seed}").exists() for seed in (0, 1)), "both run")
-    supervisors = lab.processes_of("bakeoff.engine.processes")
-    for pid in {*lab.processes()} - {process.pid, *supervisors}:
+    supervisors, enclosures = lab.processes_of("bakeoff.engine.processes"), lab.processes_of("enclosure.py")
+    signalled = {*lab.processes()} - {process.pid, *supervisors}
+    for pid in signalled:
         with suppress(ProcessLookupError):  # it ended with the one above it
             os.kill(pid, signal.SIGTERM)
-    time.sleep(0.05)  # the runs are dead and noticed before the scheduler hears of it
+    runs = signalled - {*enclosures}
+    eventually(lambda: not any(map(process_exists, runs)), "they are dead before the scheduler hears of it")
     process.terminate()
     process.communicate(timeout=LONG)
     assert lab.statuses() == {"cancelled": 2}

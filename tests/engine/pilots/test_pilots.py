@@ -44,6 +44,7 @@ def run(ctx):
 BEGUN = """
 mkdir -p began; echo x >> began/{seed}
 while [ ! -e go ]; do sleep 0.05; done
+mkdir -p ended; echo x >> ended/{seed}
 """
 
 
@@ -53,9 +54,9 @@ def _with_pilots(lab: Lab) -> None:
     install(lab)
 
 
-def executions(lab: Lab) -> dict[int, int]:
-    """How often each seed was begun."""
-    return {int(path.name): len(path.read_text().split()) for path in (lab.place / "began").glob("*")}
+def executions(lab: Lab, mark: str = "began") -> dict[int, int]:
+    """Return how often a run of each seed has `began` or `ended`."""
+    return {int(path.name): len(path.read_text().split()) for path in (lab.place / mark).glob("*")}
 
 
 def out_files(lab: Lab) -> dict[str, bytes]:
@@ -101,8 +102,7 @@ def test_a_killed_scheduler_is_followed_by_one_that_adopts(lab: Lab) -> None:
     process.wait(timeout=LONG)
     assert len(pilots_of(lab)) == 2, "pilots outlive their scheduler"
     (lab.place / "go").touch()
-    eventually(lambda: len(executions(lab)) == 6, "what they hold they do without one")
-    time.sleep(0.3)
+    eventually(lambda: len(executions(lab, "ended")) == 6, "what they hold they do without one")
     done = lab.cli("run", "trial.toml", "-v")
     assert "6 succeeded" in done.stdout + done.stderr
     assert executions(lab) == dict.fromkeys(range(6), 1)
@@ -151,7 +151,7 @@ def test_a_pilot_that_stood_still_is_fenced(lab: Lab) -> None:
     os.kill(stopped, signal.SIGSTOP)
     eventually(lambda: sum(executions(lab).values()) == 3, "another pilot does its run")
     (lab.place / "go").touch()
-    time.sleep(0.5)
+    eventually(lambda: sum(executions(lab, "ended").values()) == 3, "its own run ends, and that of the other pilot")
     os.kill(stopped, signal.SIGCONT)
     assert process.wait(timeout=LONG) == 0
     rows = lab.rows()
@@ -167,18 +167,18 @@ def test_a_pilot_that_cannot_reach_its_spool_ends_its_runs(lab: Lab) -> None:
     process.kill()
     process.wait(timeout=LONG)
     (lab.directory() / ".spool").rename(lab.place / "cut-off")
-    began = time.monotonic()
-    eventually(lambda: not lab.processes(), "pilots, runs and supervisors have ended", patience=20)
-    assert time.monotonic() - began < 10
+    eventually(lambda: not lab.processes(), "pilots, runs and supervisors have ended")
 
 
 @pytest.mark.slow
 def test_ctrl_c_twice_ends_runs_pilots_and_claims(lab: Lab) -> None:
     lab.experiment(f"seeds = 8\nparams = {{ command = '''{BEGUN}'''}}\n" + EXECUTOR)
-    process = lab.start("run", "trial.toml")
+    log = lab.place / "stderr.txt"
+    with log.open("wb") as stderr:
+        process = lab.start("run", "trial.toml", stderr=stderr)
     eventually(lambda: len(executions(lab)) == 4, "all slots are in use")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    eventually(lambda: "starting nothing more" in log.read_text(), "the first signal is noticed")
     assert process.poll() is None, "once: what is running may finish"
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=LONG) == 130
@@ -198,7 +198,7 @@ def test_another_executor_goes_on_with_an_edition(lab: Lab) -> None:
     (lab.place / "go").touch()
     lab.cli("run", "trial.toml", "--executor", "local")
     assert {row["status"] for row in lab.rows()} == {"succeeded"}
-    eventually(lambda: not pilots_of(lab), "pilots that nobody needs have left", patience=20)
+    eventually(lambda: not pilots_of(lab), "pilots that nobody needs have left")
 
 
 TRAIN = """
@@ -215,8 +215,10 @@ while state["step"] < 40:
     if state["step"] % 10 == 0:
         (where / "state.new").write_text(json.dumps(state))
         (where / "state.new").rename(file)
-        for _ in range(25):
-            time.sleep(SLEEP)
+        killed = pathlib.Path(f"killed-{state['step']}")
+        if KILLED and state["step"] < 40 and not killed.exists():
+            killed.touch()
+            time.sleep(600)
 print(json.dumps({"value": state["value"], "resumed": 0}))
 """
 
@@ -226,7 +228,7 @@ def test_a_checkpointing_run_that_loses_its_pilot_goes_on_elsewhere(
     lab: Lab, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Its pilot is killed three times; result and curve are those of a run that nobody disturbed."""
-    lab.write("train.py", TRAIN.replace("SLEEP", "0.1"))
+    lab.write("train.py", TRAIN.replace("KILLED", "True"))
     executor = EXECUTOR.replace("pilots = 2", "pilots = 1").replace("slots = 2", "slots = 1")
     file = "seeds = 1\nparams = { command = 'python3 train.py' }\n"
     lab.experiment(file + executor)
@@ -241,7 +243,7 @@ def test_a_checkpointing_run_that_loses_its_pilot_goes_on_elsewhere(
     (row,) = lab.rows()
     assert row["attempts"] == 4
     with Lab(tmp_path_factory.mktemp("calm")) as calm:
-        calm.write("train.py", TRAIN.replace("SLEEP", "0"))
+        calm.write("train.py", TRAIN.replace("KILLED", "False"))
         calm.experiment(file)
         calm.run()
         assert row["value"] == calm.rows()[0]["value"]

@@ -14,7 +14,6 @@ from bakeoff.workloads.market.agents.base import Brief, LlmCall, Seat, load
 from bakeoff.workloads.market.journal import steps
 from bakeoff.workloads.market.play import Episode
 from bakeoff.workloads.market.rpc import RpcError
-from bakeoff.workloads.market.scenario import Scenario
 from workloads.market.games import SHORT, assert_same_state, fresh_world
 
 TICKS = SHORT.ticks
@@ -149,10 +148,8 @@ def test_an_agent_that_blocks_for_ever_is_left_behind(release: threading.Event) 
         if seat.tick == 1:
             release.wait()
 
-    began = time.monotonic()
     episode = Episode(fresh_world(), [Scripted(act)], record=True, response_timeout=0.7).run()
     assert conducts(episode) == ["acted", "late", "late", "late"] + ["absent"] * (TICKS - 4)
-    assert time.monotonic() - began < 20
 
 
 def test_an_agent_that_does_not_close_is_left_behind(release: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,13 +274,3 @@ def test_steps_are_ready_for_training() -> None:
     assert [call["prompt_tokens"] for call in first.info["llm_calls"]] == [3, 0]
     assert [step.done for step in found] == [False] * (TICKS - 1) + [True]
     assert found[1].time_s == SHORT.tick_interval
-
-
-@pytest.mark.usefixtures("untraced")
-def test_a_null_agent_plays_many_ticks_a_second() -> None:
-    """The issue's bar is 100,000 on a machine of its own; benchmarks/ measure it. A tenth shows that nothing is rendered."""
-    world = fresh_world(scenario=Scenario(duration_minutes=20_000, markets=3, perpetuals=2, agents=4))
-    Episode(fresh_world(), [load("null")]).run()
-    began = time.process_time()
-    Episode(world, [load("null")], response_timeout=30).run()
-    assert world.ticks / (time.process_time() - began) > 10_000

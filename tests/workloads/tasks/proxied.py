@@ -14,6 +14,7 @@ import httpx
 from bakeoff.workloads.tasks.proxy.providers import Budget, Provider, Providers
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
 from bakeoff.workloads.tasks.proxy.server import GatewayLimits, ModelProxy, ProxiedRun
+from support.processes import eventually
 from workloads.tasks.scripted import Failure, ScriptedModel, Turn
 
 KEY = "sk-the-real-key-0123456789"
@@ -38,6 +39,13 @@ def request(wire: str, text: str, *, stream: bool = False, tools: bool = False, 
         elif tools:
             body["tools"] = [{"name": "bash", "input_schema": SHELL}]
     return ({"max_tokens": 1000} if wire == "messages" else {}) | body
+
+
+def wait_for_looks(rates: Path, number: int) -> None:
+    """Wait until calls have looked for room in this file of rates so many times: each look writes it again."""
+    for _ in range(number):
+        before = rates.stat().st_mtime_ns
+        eventually(lambda before=before: rates.stat().st_mtime_ns != before, "a call looks for room")
 
 
 @dataclass(frozen=True)

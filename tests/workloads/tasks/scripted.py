@@ -43,6 +43,8 @@ class Turn:
     use: Use | None = Use()
     pause_s: float = 0.0
     """Before each piece of a stream."""
+    permits: threading.Semaphore | None = None
+    """Each piece of a stream waits for one."""
     wait_s: float = 0.0
     """Before the answer begins."""
     linger_s: float = 0.0
@@ -198,6 +200,8 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
             pieces = list(events)
             for piece in pieces[: len(pieces) // 2] if turn.cut else pieces:
                 time.sleep(turn.pause_s)
+                if turn.permits is not None:
+                    turn.permits.acquire()
                 self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
                 self.wfile.flush()
             time.sleep(turn.linger_s)

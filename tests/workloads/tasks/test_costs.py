@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
-from support.processes import Lab
+from bakeoff.workloads.tasks.proxy.shared import Rates
+from support.processes import Lab, eventually
+from workloads.tasks.proxied import wait_for_looks
 from workloads.tasks.scripted import ScriptedModel, Use, say, shell
 from workloads.tasks.small import MEND, write_task
 
@@ -88,12 +89,12 @@ def test_requests_per_minute_are_shared_by_the_workers_of_a_scheduler(lab: Lab) 
     with ScriptedModel(TURNS) as model:
         file = experiment(lab, model, provider="requests_per_minute = 5", rollouts=3)
         file.write_text(file.read_text().replace("jobs = 2", "jobs = 3"))
+        rates = Rates.of(f"{model.url}/v1", None, 5, None)
+        assert rates is not None
         process = lab.start("run", file, cwd=lab.place)
         try:
-            deadline = time.monotonic() + 120
-            while len(model.requests) < 5 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(3)  # far longer than a call takes: nothing may come in this time
+            eventually(lambda: len(model.requests) == 5, "the minute is full")
+            wait_for_looks(rates.path, 3)
             assert len(model.requests) == 5
         finally:
             process.kill()

@@ -310,6 +310,16 @@ def test_tests_of_the_reference_that_are_not_run_have_failed(tmp_path: Path, bub
     assert "tests/test_hidden.py::test_it[2]" in [case.name for case in found.cases if case.outcome == "error"]
 
 
+REACHES_FOR_THE_BOX = [
+    "registers a plugin",
+    "writes the outcome itself and ends",
+    "reads the input of the box's first process",
+    "overwrites the data of tests",
+    "kills the runner and leaves a report",
+]
+"""What may end differently in another kind of box. The other attacks stay inside the interpreter."""
+
+
 @pytest.mark.daemon
 @pytest.mark.root
 @pytest.mark.slow
@@ -318,7 +328,7 @@ def test_containers_keep_tests_out_of_reach_too(tmp_path: Path) -> None:
     with started("docker") as docker:
         with docker.open(BoxSpec(tracing=False)) as box:
             assert box.run(["sh", "-c", 'python3 -c "$0"; true', REACH]).stdout == b"done\n"
-        for name in IN_PROCESS:
+        for name in REACHES_FOR_THE_BOX:
             found = verify_diff(
                 load_task(hidden_task(tmp_path / name.replace(" ", "-"))),
                 replaced(HEAD + IN_PROCESS[name] + BODIES.get(name, WRONG)),
@@ -338,6 +348,8 @@ def test_shared_verifiers_in_containers_start_clean_too(tmp_path: Path) -> None:
         task = load_task(harbor_task(tmp_path / "harbor", STARTUP_TESTS, HARBOR.replace("host_base = true\n", "")))
         image = replace(task.environment, dockerfile=None, docker_image=None)
         for name, files in STARTUP_ATTACKS.items():
+            if name.startswith(("a .pth file ", "a package ")):
+                continue  # spellings that Python reads alike in every kind of box
             found = run_steps(
                 replace(task, environment=image),
                 docker,

@@ -74,7 +74,7 @@ def test_a_test_that_does_not_end_fails_after_its_time(tmp_path: Path, bubblewra
     loop = DIFF.replace("+    return x * 2", "+    while True: pass")
     found = verified(prepared_task(tmp_path / "t", verifier={"timeout_sec": 2}), loop, bubblewrap)
     assert (found.status, found.score) == ("scored", 0.0)
-    assert found.scripts[0].timed_out and found.scripts[0].seconds < 10
+    assert found.scripts[0].timed_out
 
 
 def test_a_test_that_takes_too_much_memory_fails(tmp_path: Path, bubblewrap: Bubblewrap) -> None:

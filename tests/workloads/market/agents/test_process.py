@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -219,10 +218,8 @@ if tick == 1:
     while True:
         send({"jsonrpc": "2.0", "id": 1, "method": "a2a.observe"})
 """
-    began = time.monotonic()
     player = play(program(tmp_path, turn), timeout=1.5)
     assert player.late == 3
-    assert time.monotonic() - began < 40
 
 
 @pytest.mark.slow

@@ -164,18 +164,19 @@ def test_values_that_no_journal_can_hold_are_refused_and_stay_refused(tmp_path: 
 
 def test_an_answer_waits_for_the_disk_and_so_do_answers_that_rest_on_it(tmp_path: Path) -> None:
     server = Server(tmp_path / "game.journal")
-    written = threading.Event()
+    writing, written = threading.Event(), threading.Event()
     write, journal = server.journal._write, server.journal
 
     def slow(line: bytes) -> None:
-        written.wait(10)
+        writing.set()
+        written.wait()
         write(line)
 
     async def play() -> None:
         journal._write = slow  # type: ignore[method-assign]
         server.game.call(0, "createPost", {"content": "hello"})
         acknowledged = asyncio.create_task(journal.reached(journal.events))
-        await asyncio.sleep(0.02)
+        await asyncio.to_thread(writing.wait)
         assert not acknowledged.done() and journal.synced == 0
         for _ in range(10):  # one group, however many calls
             server.game.call(1, "observe")

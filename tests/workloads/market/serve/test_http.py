@@ -124,10 +124,8 @@ def test_an_agent_that_does_not_end_its_turn_is_late_and_then_not_waited_for() -
     with serving(Game(fresh_world(seats=2), tick_timeout=1.0)) as server:
         one, silent = server.client(0), server.client(1)
         silent.call("a2a.getBalance")
-        began = time.monotonic()
         while not one.call("a2a.endTurn")["done"]:
             pass
-        assert time.monotonic() - began < 30
         kept = server.table.places[1].attendance
         assert (kept.late, kept.absent) == (3, TICKS - 3)
         assert server.table.places[0].attendance.late == 0
@@ -317,17 +315,6 @@ def test_the_description_is_complete_and_answers_fit_it(server: Running) -> None
     answer = {**schemas["Answer"], "components": described["components"]}
     for body in (request("a2a.observe"), request("a2a.buyShares"), request("a2a.nothing")):
         jsonschema.validate(server.client().post(body).json(), answer)
-
-
-def test_answers_come_without_delay(server: Running) -> None:
-    """Forty milliseconds an answer, every answer, would mean that small packets wait for each other."""
-    client = server.client()
-    taken = []
-    for _ in range(50):
-        began = time.monotonic()
-        client.call("a2a.getBalance")
-        taken.append(time.monotonic() - began)
-    assert min(taken) < 0.03
 
 
 @pytest.mark.slow

@@ -21,8 +21,6 @@ from workloads.market.games import fresh_world, serving
 
 SERVE = [sys.executable, "-m", "bakeoff", "market", "serve", "--port", "0", "--json", "--linger", "0"]
 CROWD = ["--shared", "--seats", "64", "--tick-timeout", "0.05", "--join-timeout", "0", "--save-trajectories"]
-LONGEST = 6.0
-"""Seconds for /health and signals on a very busy machine. benchmarks/market_latency.py measures it: under 0.1."""
 LONG = Scenario(duration_minutes=200, markets=2, perpetuals=1, agents=2)
 
 
@@ -131,19 +129,14 @@ def test_a_seat_that_nobody_called_from_is_named_beside_the_results(tmp_path: Pa
     assert ([row["agent"] for row in told["agents"]], told["neverCalled"]) == (["player-1"], ["player-2"])
 
 
-def healthy(url: str, until: int) -> float:
-    """Ask /health until the world has reached a tick. Returns the seconds that the longest answer took."""
-    longest = 0.0
+def healthy(url: str, until: int) -> set[int]:
+    """Ask /health until the world has reached a tick. Returns the ticks that the answers named before."""
+    ticks: set[int] = set()
     with httpx.Client(timeout=60) as http:
-        deadline = time.monotonic() + 240
-        while True:
-            began = time.monotonic()
-            health = http.get(url.replace("/api/a2a", "/health")).json()
-            longest = max(longest, time.monotonic() - began)
-            if health["tick"] >= until:
-                return longest
-            assert time.monotonic() < deadline
+        while (tick := http.get(url.replace("/api/a2a", "/health")).json()["tick"]) < until:
+            ticks.add(tick)
             time.sleep(0.002)
+    return ticks
 
 
 @pytest.mark.slow
@@ -157,17 +150,15 @@ def test_health_and_signals_answer_while_2000_ticks_of_64_recorded_seats_are_wor
 
     process, told = started("whole", 2000, "--linger", "60")
     try:
-        assert healthy(told["url"], 2000) < LONGEST
+        assert max(healthy(told["url"], 2000)) > 10, "it answers between ticks, not after all of them"
     finally:
         process.kill()
         process.communicate()
     process, told = started("half", 1_000_000)
     try:
         healthy(told["url"], 50)
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
-        assert time.monotonic() - began < LONGEST + 3  # the interpreter's own end is in it
     finally:
         process.kill()
         process.communicate()

@@ -170,18 +170,15 @@ def test_nothing_is_answered_after_the_deadline(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_answer_that_is_under_way_at_the_deadline_is_cut(wire: str, tmp_path: Path) -> None:
     with lab(tmp_path, [say("word " * 1000, pause_s=0.01)]) as here:
-        text, began = b"", time.monotonic()
-        budget = Budget(deadline=began + 2.0)
+        text, budget = b"", Budget(deadline=time.monotonic() + 2.0)
         run = here.proxy.open(here.providers, MODEL, record=tmp_path / "cut.jsonl", budget=budget)
         body = request(wire, "hi", stream=True)
         asked = here.client.stream("POST", PATHS[wire], json=body, headers=headers(run))
         with asked as answer, pytest.raises(httpx.RemoteProtocolError):
             for piece in answer.iter_raw():
                 text += piece
-        took = time.monotonic() - began
         run.close()
         [call] = read_calls(run.record)
-    assert took < 9  # all of it would take ten seconds
     assert "deadline budget" in events(text.decode())[-1]["error"]["message"]
     assert isinstance(call, Call) and (call.end, call.limit) == ("budget", "deadline")
 

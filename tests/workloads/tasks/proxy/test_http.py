@@ -149,16 +149,13 @@ def test_a_slow_client_is_disconnected(begin: str, tmp_path: Path) -> None:
 
         def drip(client: socket.socket) -> None:
             try:
-                for _ in range(100):
-                    time.sleep(0.1)
+                while True:
                     client.sendall(b"a")
+                    time.sleep(0.1)
             except OSError:
-                pass  # hung up on already
+                pass  # hung up on
 
-        began = time.monotonic()
         answer = spoken(here, data, drip)
-        took = time.monotonic() - began
-    assert took < 8
     assert answer == b"" if begin == "header" else answer.startswith(b"HTTP/1.1 408")
 
 

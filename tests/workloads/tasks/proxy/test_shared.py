@@ -16,7 +16,7 @@ from bakeoff.workloads.tasks.proxy.prices import PriceList
 from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
 from bakeoff.workloads.tasks.proxy.shared import ExperimentBudget, Rates
 from support.processes import eventually
-from workloads.tasks.proxied import MODEL, PATHS, headers, lab, request
+from workloads.tasks.proxied import MODEL, PATHS, headers, lab, request, wait_for_looks
 from workloads.tasks.scripted import say
 
 CALLER = """
@@ -43,7 +43,7 @@ def test_processes_share_a_rate_and_a_killed_one_takes_nothing_with_it(tmp_path:
         eventually(lambda: file.exists() and file.stat().st_size > 0, "the first call is counted")
         os.kill(callers[0].pid, signal.SIGKILL)
         eventually(lambda: file.stat().st_size >= 20 * 24, "the minute is full")
-        time.sleep(1)  # in this time they would make thousands of calls
+        wait_for_looks(file, 10)
     finally:
         for caller in callers:
             caller.kill()
@@ -75,12 +75,12 @@ def test_the_minute_is_over_after_a_minute(tmp_path: Path, monkeypatch: pytest.M
             await rates.enter(1.0)
         return time.monotonic() - began
 
-    assert 1.0 <= asyncio.run(calls()) < 30
+    assert asyncio.run(calls()) >= 1.0
 
 
 def test_a_torn_or_foreign_file_of_rates_is_no_reason_to_stop(tmp_path: Path) -> None:
     (tmp_path / "rate").write_bytes(b"\xff" * 100)
-    assert asyncio.run(asyncio.wait_for(Rates(tmp_path / "rate", 1.0, 1.0).enter(1.0), 5))
+    assert asyncio.run(asyncio.wait_for(Rates(tmp_path / "rate", 1.0, 1.0).enter(1.0), 30))
 
 
 def test_a_budget_of_an_experiment_counts_running_calls_and_earlier_sessions(tmp_path: Path) -> None:
