@@ -32,8 +32,8 @@ CLAIMS = {
     "and retries": "engine/test_retries.py::test_infrastructure_failures_are_tried_again_with_growing_pauses",
     "on a Slurm": "cluster/test_slurm.py",
     "or Ray cluster": "cluster/test_ray.py",
-    "`kill -9` loses only the runs in flight": "engine/test_killed.py::test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing",
-    "it does exactly the missing runs, once each": "engine/test_killed.py::test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing",
+    "`kill -9` loses only the runs in flight": "engine/test_killed.py::test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing",
+    "it does exactly the missing runs, once each": "engine/test_killed.py::test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing",
     "One test gives the p-value, the interval and the verdict": "verdicts/test_invariants.py::test_p_interval_and_verdict_cannot_contradict_one_another",
     "Failed and lost runs are counted, never dropped": "verdicts/test_design.py",
     "Where the data cannot carry a verdict, you get": "cli/test_refusals.py",
@@ -131,9 +131,8 @@ def test_the_market_table_has_the_means_of_its_traders(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     table = {line.split()[0]: line.split()[1] for line in shown("bakeoff compare market").splitlines()[2:11]}
     assert len(table) == 9
-    arms = ("momentum", "random", "null")
-    for arm in arms:
-        bakeoff(tmp_path, "run", "examples/market.toml", "--only", f"arm={arm}")
+    arms = ("momentum", "random")
+    bakeoff(tmp_path, "run", "examples/market.toml", "--only", " or ".join(f"arm={arm}" for arm in arms))
     status = json.loads(bakeoff(tmp_path, "status", "market", "--json"))
     assert sum(status["counts"].values()) == 9 * 36
     for arm in arms:

@@ -21,7 +21,7 @@ from bakeoff.sandbox.base import Limits
 from bakeoff.text import number as for_people
 from support.processes import LONG, Lab, eventually, reported
 
-RUNS, KILLS = 300, 30
+RUNS, KILLS = 300, 15
 Victim = Literal["scheduler", "supervisor", "scheduler and worker", "everything"]
 VICTIMS: tuple[Victim, ...] = ("scheduler", "supervisor", "scheduler and worker", "everything")
 """Not a run alone: it could have killed itself, so that is its failure."""
@@ -130,7 +130,7 @@ def _is_consistent(lab: Lab) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["python", "command"])
-def test_kill_9_at_30_random_moments_loses_nothing_and_repeats_nothing(
+def test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing(
     lab: Lab, tmp_path_factory: pytest.TempPathFactory, kind: str
 ) -> None:
     chance = random.Random(f"{kind} {os.environ.get('BAKEOFF_KILL_SEED', 1)}")

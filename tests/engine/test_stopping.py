@@ -28,8 +28,7 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("kind", ["command", "python"])
+@pytest.mark.parametrize(("kind", "number"), [("command", signal.SIGINT), ("python", signal.SIGTERM)])
 def test_once_starts_nothing_more_and_lets_running_ones_finish(lab: Lab, kind: str, number: int) -> None:
     if kind == "command":
         lab.experiment(NAPS)

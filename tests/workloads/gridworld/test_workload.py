@@ -314,22 +314,22 @@ def test_a_policy_is_read_from_its_file(tmp_path: Path) -> None:
 )
 def test_bad_parameters_are_reported_before_anything_runs(lab: Lab, params: dict[str, Any], message: str) -> None:
     lab.experiment(f'workload = "gridworld"\n[params]\n{toml(**params)}')
-    assert message in lab.cli("validate", "trial.toml", code=2).stderr
+    assert message in lab.look("validate", "trial.toml", code=2).stderr
 
 
 def test_arms_that_cannot_be_compared_are_reported_before_anything_runs(lab: Lab) -> None:
     arms = '[[arms]]\nname = "small"\nparams = {}\n[[arms]]\nname = "large"\nparams = { width = 64, policy = "trxl" }\n'
     lab.experiment(f'workload = "gridworld"\n[params]\n{toml()}{arms}')
-    error = lab.cli("validate", "trial.toml", code=2).stderr
+    error = lab.look("validate", "trial.toml", code=2).stderr
     assert "large has 52,353 parameters and small has 27,070" in error and "more than 2 %" in error
     lab.experiment(f'workload = "gridworld"\n[params]\n{toml()}{arms}[analysis]\nmatched = []\n')
-    lab.cli("validate", "trial.toml")
+    lab.look("validate", "trial.toml")
     lab.experiment(f'workload = "gridworld"\n[params]\n{toml(held_out=0)}')
-    assert "the experiment is judged by heldout_hearts" in lab.cli("validate", "trial.toml", code=2).stderr
+    assert "the experiment is judged by heldout_hearts" in lab.look("validate", "trial.toml", code=2).stderr
     lab.experiment(f'workload = "gridworld"\n[params]\n{toml(held_out=0)}[analysis]\nmetric = "train_hearts"\n')
-    lab.cli("validate", "trial.toml")
+    lab.look("validate", "trial.toml")
     lab.experiment(f'workload = "gridworld"\n[params]\n{toml(policy="nowhere:Net")}')
-    assert "nowhere" in lab.cli("validate", "trial.toml", code=2).stderr
+    assert "nowhere" in lab.look("validate", "trial.toml", code=2).stderr
 
 
 @pytest.mark.parametrize("package", ["torch", "numba"])

@@ -324,7 +324,8 @@ REACHES_FOR_THE_BOX = [
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="starting a container service needs root")
-def test_containers_keep_tests_out_of_reach_too(tmp_path: Path) -> None:
+def test_containers_keep_tests_out_of_reach_and_start_shared_verifiers_clean_too(tmp_path: Path) -> None:
+    """In one test, because the service and its image take longer to make than the rest."""
     with started("docker") as docker:
         with docker.open(BoxSpec(tracing=False)) as box:
             assert box.run(["sh", "-c", 'python3 -c "$0"; true', REACH]).stdout == b"done\n"
@@ -337,14 +338,6 @@ def test_containers_keep_tests_out_of_reach_too(tmp_path: Path) -> None:
             )
             assert (found.status, found.score) == ("scored", 0.0), (name, found)
             assert found.tampered or name not in MUST_BE_MARKED, (name, found)
-
-
-@pytest.mark.daemon
-@pytest.mark.root
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="starting a container service needs root")
-def test_shared_verifiers_in_containers_start_clean_too(tmp_path: Path) -> None:
-    with started("docker") as docker:
         task = load_task(harbor_task(tmp_path / "harbor", STARTUP_TESTS, HARBOR.replace("host_base = true\n", "")))
         image = replace(task.environment, dockerfile=None, docker_image=None)
         for name, files in STARTUP_ATTACKS.items():
