@@ -69,7 +69,7 @@ def test_any_call_of_an_agent_that_comes_back_stops_the_slices_and_it_is_waited_
 
 @pytest.mark.slow
 def test_an_agent_that_comes_back_over_http_finds_its_seat_by_its_token() -> None:
-    with serving(Game(fresh_world(seats=2, scenario=LONG), tick_timeout=0.2)) as server:
+    with serving(Game(fresh_world(seats=2, scenario=LONG), tick_timeout=1.0)) as server:
         one, other = server.client(0), server.client(1)
         other.call("a2a.createPost", content="before")
         while server.table.places[1].attendance.absent == 0:
