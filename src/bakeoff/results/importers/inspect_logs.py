@@ -219,11 +219,11 @@ def _entry(file: Any, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes
 
 def unzstd(data: bytes, size: int) -> bytes:
     """Decompress a zstd frame of a known size. Raises BadZipFile."""
-    import zstandard
+    from bakeoff.zstd import ZstdError, decompress
 
     try:
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
-    except zstandard.ZstdError as error:
+        return decompress(data, size)
+    except ZstdError as error:
         raise zipfile.BadZipFile(str(error)) from error
 
 
