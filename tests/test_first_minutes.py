@@ -1,9 +1,10 @@
-"""A stranger's first five minutes: an empty directory, the wheel in an environment of its own, two scripts, a table."""
+"""A stranger's first five minutes: an empty directory, the wheel in an environment of its own, two scripts, a table, two logs."""
 
 from __future__ import annotations
 
 import csv
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -64,6 +65,12 @@ def test_a_stranger_gets_verdicts_in_an_empty_directory(stranger: Stranger, envi
     compared = stranger("compare", "results.csv")
     assert compared.returncode == 0, compared.stderr
     assert "Worse: b against a on score" in compared.stdout
+
+    for log in ("a.eval", "b.eval"):
+        shutil.copy(ROOT / "examples/inspect" / log, tmp_path)
+    logs = stranger("compare", "a.eval", "b.eval")
+    assert logs.returncode == 3, logs.stderr
+    assert "read 12 samples x 2 logs of Inspect" in logs.stdout
 
     (file,) = tmp_path.glob("try-*.toml")
     assert "complete already" in stranger("run", file.name).stdout

@@ -38,7 +38,8 @@ CLAIMS = {
     "Failed and lost runs are counted, never dropped": "verdicts/test_design.py",
     "Where the data cannot carry a verdict, you get": "cli/test_refusals.py",
     "Give it two commands": "cli/test_try.py::test_two_scripts_get_a_verdict_and_a_file_that_run_and_compare_read",
-    "the results of another tool": "cli/test_importers.py",
+    "the results of another tool": "test_readme.py::test_compare_of_two_logs_prints_what_the_readme_shows",
+    "Errored samples count": "results/importers/test_inspect_logs.py",
     "says what it would take to decide": "cli/test_next_step.py",
     "pip install .": "test_first_minutes.py::test_a_stranger_gets_verdicts_in_an_empty_directory",
     "I have results": "cli/test_compare.py",
@@ -105,6 +106,11 @@ def test_try_prints_what_the_readme_shows_and_draws_its_picture(tmp_path: Path) 
     here, there = (file.read_text() for file in (tmp_path / "try.svg", ROOT / "docs/images/try.svg"))
     texts = [STAMP.sub("STAMP", "\n".join(re.findall(r"<!-- (.*?) -->", text))) for text in (here, there)]
     assert "one seed" in texts[0] and texts[0] == texts[1]
+
+
+def test_compare_of_two_logs_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples/inspect", tmp_path, dirs_exist_ok=True)
+    assert bakeoff(tmp_path, "compare", "a.eval", "b.eval").strip() == shown("bakeoff compare a.eval b.eval")
 
 
 def test_the_first_screen_has_a_picture_three_bullets_and_six_ways_in() -> None:
