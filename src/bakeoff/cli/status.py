@@ -51,7 +51,7 @@ def gather(edition: Edition) -> dict[str, Any]:
     metric = spec["analysis"]["metric"]
     common = display.edition_facts(edition)
     arms = {}
-    for arm, entry in by_arm(edition, [metric, *spec["analysis"]["primary"]] if metric else []).items():
+    for arm, entry in by_arm(edition.runs(), [metric, *spec["analysis"]["primary"]] if metric else []).items():
         arms[arm] = {
             **{count: getattr(entry.tally, count) for count in display.TALLY},
             "counts": entry.counts,

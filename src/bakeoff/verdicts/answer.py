@@ -33,7 +33,6 @@ from bakeoff.version import __version__
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from bakeoff.records.edition import Edition
     from bakeoff.verdicts.questions.calibrate import CalibrateAnswer
     from bakeoff.verdicts.questions.compare import CompareAnswer
     from bakeoff.verdicts.questions.gate import GateAnswer
@@ -252,14 +251,9 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
-def is_sequential(edition: Edition) -> bool:
-    """Whether the edition runs until it is decided."""
-    return edition.facts()["spec"].get("sequential") is not None
-
-
 def refuse_sequential(results: Results, what: str) -> None:
     """For questions that a sequential test does not answer: no test of a fixed size is valid on its runs."""
-    if any(is_sequential(edition) for edition in results.editions()):
+    if results.is_sequential:
         raise UsageError(
             f"{results.label} was run until it was decided, so no test of a fixed number of runs is valid on it, and "
             f"{what} needs one; `bakeoff compare` on that edition alone shows what its own test found"
