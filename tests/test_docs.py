@@ -126,15 +126,18 @@ def test_commands_are_found_in_blocks_and_prose() -> None:
 
 
 def write_lr(place: Path) -> None:
-    """The file that getting-started.md shows, and a script for it."""
+    """The file that getting-started.md shows, and scripts for its commands."""
     text = (ROOT / "docs/getting-started.md").read_text(encoding="utf-8")
     block = re.search(r"```toml\n(# lr\.toml\n.*?)```", text, re.DOTALL)
     assert block is not None
     (place / "lr.toml").write_text(block[1])
     script = (
-        "import sys\nlr, seed = float(sys.argv[2]), int(sys.argv[4])\nprint('{\"reward\": %f}' % (lr + seed / 100))\n"
+        "import json, sys\nlr, seed = float(sys.argv[2]), int(sys.argv[4])\nreward = lr + seed / 100\n"
+        "print(json.dumps({'reward': reward, 'final/reward': reward}))\n"
     )
     (place / "train.py").write_text(script)
+    for name, better in (("old", 0), ("new", 1)):
+        (place / f"{name}.py").write_text(f"import sys\nprint('score:', {better} + int(sys.argv[2]) % 3)\n")
 
 
 def write_starter(place: Path) -> None:

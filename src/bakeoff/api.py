@@ -7,8 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.engine.scheduler import Observer, Summary
-from bakeoff.engine.session import Options, open_session
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, default_root, experiment_directory, find_edition
@@ -19,6 +17,8 @@ from bakeoff.spec.select import expression
 if TYPE_CHECKING:
     import polars as pl
 
+    from bakeoff.engine.scheduler import Observer, Summary
+    from bakeoff.engine.session import Options
     from bakeoff.results.table import Results
     from bakeoff.verdicts.comparison import Verdict
     from bakeoff.verdicts.questions.calibrate import CalibrateAnswer
@@ -48,7 +48,12 @@ class Experiment:
         only: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> Summary:
-        """Do what is missing and return when it is done. Runs that fail are in the summary, not raised."""
+        """Do what is missing and return when it is done. Runs that fail are in the summary, not raised.
+
+        Raises UsageError on another system than Linux.
+        """
+        from bakeoff.engine.session import Options, open_session
+
         options = Options(
             root=self._root,
             jobs=jobs,
@@ -68,6 +73,7 @@ class Experiment:
             session.close()
 
     def _run_until_decided(self, options: Options, observers: Sequence[Observer]) -> Summary:
+        from bakeoff.engine.session import open_session
         from bakeoff.verdicts.sequential.until_decided import UntilDecided, prepare
 
         session = open_session(prepare(self.plan, options), options)

@@ -56,7 +56,9 @@ def test_failures_say_why_in_run_status_and_report_without_secrets(lab: Lab) -> 
     lab.experiment(f'seeds = 2\nparams = {{ command = "{command}" }}\n{ARMS}')
     done = lab.cli("run", "trial.toml", code=1)
     assert len(re.findall(r"FAILED .* exit code 3: ValueError: lr of [ab] with \[redacted\]$", done.stderr, re.M)) == 4
-    assert re.search(r"^last failure: \w+ failed: exit code 3: ValueError: lr of", done.stdout, re.M)
+    for arm in "ab":
+        line = rf"^2 runs failed \({arm} 2\): exit code 3: ValueError: lr of {arm} with \[redacted\]; see bakeoff logs {arm}__s0"
+        assert re.search(line, done.stdout, re.M)
     assert "try the failed ones again: the same command with --retry-failed" in done.stdout
     status = lab.look("status", "trial").stdout
     assert "failed: exit code 3: ValueError: lr of b with [redacted]" in status

@@ -12,7 +12,8 @@ import pytest
 from click.testing import Result
 
 from bakeoff import plugins
-from bakeoff.results.importers.foreign import name_arms
+from bakeoff.results.importers.identity import name_arms
+from bakeoff.results.reading import reading_line
 from bakeoff.results.sources import open_results
 
 Bakeoff = Callable[..., Result]
@@ -101,9 +102,9 @@ def test_the_notes_of_every_source_are_kept(bakeoff: Bakeoff, install: Install, 
     install("quizlog", EXAMPLE, quiz="quizlog:QuizLogs")
     first = quiz(tmp_path / "logs" / "a.quiz", "small", 0.0)
     second = quiz(tmp_path / "logs" / "b.quiz", "large", 0.2, mean=0.9)
-    notes = open_results([str(first), str(second)], tmp_path / "root").notes
-    assert notes == (
-        "quizlog reports a mean score of 0.9 with model large, and the mean of the 12 runs that were read is 0.375",
+    reading = open_results([str(first), str(second)], tmp_path / "root").reading
+    assert reading_line(reading) == (
+        "read 12 runs x 2 files of quizlog 2.1; arm = model; quizlog's own score is 0.9, ours is 0.375"
     )
 
 

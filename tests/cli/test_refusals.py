@@ -73,6 +73,15 @@ def lucky() -> Rows:
     ]
 
 
+def ranked() -> Rows:
+    """Rows that got their seeds after they were sorted by score."""
+    return [
+        {"arm": arm, "seed": rank, "score": score}
+        for arm in ARMS
+        for rank, score in enumerate(sorted(row["score"] for row in rows(seed=9) if row["arm"] == arm))
+    ]
+
+
 def with_average() -> Rows:
     table = [{**row, "task": f"t{row['task']}"} for row in rows(task=9)]
     means = [
@@ -107,6 +116,7 @@ CASES = {
     "share training data": Case(renamed(rows(seed=8), seed="fold"), 3, ("--seed-from", "fold")),
     "not used as a weight": Case([{**row, "n_samples": 10 + 3 * row["task"]} for row in rows(task=9)], 3),
     "have equal values in every arm, task and metric": Case(copied(), 2),
+    "is sorted along the seeds in every arm": Case(ranked(), 2),
     "looks like an identifier": Case(renamed(rows(task=5, question=4), question="question_id"), 2),
     "is more 'loss' better, or less?": Case(renamed(rows(seed=8), score="loss"), 2),
     "fewer than 8 units cannot tell": Case(

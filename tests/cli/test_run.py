@@ -12,10 +12,12 @@ import signal
 import subprocess
 import termios
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from bakeoff.records.looks import read_looks
 from support.processes import LONG, Lab, eventually, reported
 
 MIXED = """
@@ -258,3 +260,31 @@ def test_the_sweep_runners_names_for_options_are_understood(lab: Lab) -> None:
     lab.experiment(MIXED)
     lab.cli("run", "--config", "trial.toml", "--out_root", "elsewhere", "--exp_name", "renamed", "--resume", code=1)
     assert (lab.place / "elsewhere" / "renamed" / "latest" / "experiment.db").exists()
+
+
+SCORED = """
+seeds = 6
+params = { command = '''test {arm}{seed} != b4 && test {arm}{seed} != b5 || { echo died at {seed} >&2; exit 3; }; echo "{{\\"score\\": {seed}}}"''' }
+analysis = { metric = "score", failure_score = 0 }
+[[arms]]
+name = "a"
+[[arms]]
+name = "b"
+"""
+
+
+def test_run_ends_with_means_that_count_as_a_look_failures_by_message_and_the_next_command(lab: Lab) -> None:
+    lab.experiment(SCORED)
+    done = lab.cli("run", "trial.toml", code=1)
+    assert "mean score" in done.stdout and "not a verdict" in done.stdout
+    assert "2 runs failed (b 2): exit code 3: died at 4; see bakeoff logs b__s4" in done.stdout
+    assert done.stdout.splitlines()[-1] == "next: bakeoff compare trial"
+    with closing(lab.edition()) as edition:
+        assert [(look.verb, look.kind) for look in read_looks(edition)] == [("run", "means")]
+
+
+def test_json_of_run_shows_no_means_and_is_no_look(lab: Lab) -> None:
+    lab.experiment(SCORED)
+    assert "mean" not in json.loads(lab.cli("run", "trial.toml", "--json", code=1).stdout)
+    with closing(lab.edition()) as edition:
+        assert read_looks(edition) == ()

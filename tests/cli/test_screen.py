@@ -173,7 +173,9 @@ class TestWhatUndecidedMeans:
         Path("t.csv").write_text("\n".join(["arm,task,seed,score", *rows]) + "\n")
         text = bakeoff("compare", "t.csv", "--seeds", "nested").stdout
         assert "undecided (too few)" in text
-        assert re.search(r"Next: add --tasks fixed for an answer on these 2 tasks only \(.*\): better, p = ", text)
+        assert re.search(r"Next: add --tasks fixed for an answer on these 2 tasks only \(.*\): better\.", text)
+        assert "p = " not in text, "the p of another question is not on the first screen"
+        assert re.search(r"better, p = ", bakeoff("compare", "t.csv", "--seeds", "nested", "--verbose").stdout)
 
 
 FILE = """\

@@ -95,7 +95,7 @@ def test_memory_and_time_are_measured(sandbox: Bubblewrap) -> None:
         result = box.run(["/usr/bin/python3", "-c", "x = b'x' * (60 << 20); [i for i in range(10**6)]"])
         after = box.run(["/bin/true"])
     assert result.peak_memory_mb is not None and 50 < result.peak_memory_mb < 256
-    assert result.cpu_seconds is not None and 0.02 < result.cpu_seconds < 10
+    assert result.cpu_seconds is not None and result.cpu_seconds > 0.02
     assert after.peak_memory_mb is not None and after.peak_memory_mb < result.peak_memory_mb
 
 

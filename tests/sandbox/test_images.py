@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import images
+from bakeoff.sandbox.archives import unpack_layer
 from bakeoff.sandbox.base import BoxSpec, Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
+from bakeoff.zstd import ZstdCompressor, compressor
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +101,6 @@ def test_a_saved_image_keeps_its_layers_and_settings(sandbox: Bubblewrap, tiny_r
 def test_an_oci_archive_is_read(sandbox: Bubblewrap, tiny_root: Path, tmp_path: Path) -> None:
     import hashlib
 
-    import zstandard
-
     blobs: dict[str, bytes] = {}
 
     def blob(content: bytes) -> dict[str, object]:
@@ -107,7 +108,11 @@ def test_an_oci_archive_is_read(sandbox: Bubblewrap, tiny_root: Path, tmp_path: 
         blobs[f"blobs/sha256/{digest}"] = content
         return {"digest": f"sha256:{digest}", "size": len(content)}
 
-    packed = zstandard.ZstdCompressor().compress(rooted(tiny_root))
+    content = rooted(tiny_root)
+    half = len(content) // 2  # tools that compress in parallel write several frames
+    packed = b"".join(
+        compressor().compress(part, ZstdCompressor.FLUSH_FRAME) for part in (content[:half], content[half:])
+    )
     manifest = {"config": blob(json.dumps({"config": {"Env": ["A=oci"]}}).encode()), "layers": [blob(packed)]}
     entry = blob(json.dumps(manifest).encode())
     files = {**blobs, "index.json": json.dumps({"manifests": [entry]}).encode(), "oci-layout": b"{}"}
@@ -118,6 +123,15 @@ def test_an_oci_archive_is_read(sandbox: Bubblewrap, tiny_root: Path, tmp_path: 
             archive.addfile(info, io.BytesIO(content))
     images.add("oci", tmp_path / "oci.tar")
     assert run(sandbox, "oci", "echo $A") == "oci\n"
+
+
+@pytest.mark.parametrize(
+    "packed", [gzip.compress, lambda content: compressor().compress(content, ZstdCompressor.FLUSH_FRAME)]
+)
+def test_a_compressed_layer_that_is_cut_off_is_refused(packed: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    content = packed(layer(*((f"file{n}", os.urandom(3000).hex()) for n in range(40))))
+    with pytest.raises(UsageError, match="a layer cannot be unpacked"):
+        unpack_layer(io.BytesIO(content[: len(content) // 2]), tmp_path)
 
 
 def test_the_same_content_is_stored_once(tiny_root: Path, tmp_path: Path) -> None:

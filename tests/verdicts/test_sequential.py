@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -259,7 +258,6 @@ def test_killed_and_started_again_it_goes_the_same_way(lab: Lab) -> None:
         eventually(partial(_has_done, lab, process, runs))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        time.sleep(0.05)
     lab.cli("run", "trial.toml")
     assert told(lab) == undisturbed
 

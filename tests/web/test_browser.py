@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -61,9 +60,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
                 metrics={} if failed else {f"metric{k}": float(noise[number, k]) for k in range(10)},
             )
         )  # fmt: skip
-    start = time.process_time()
     written = write(Results(runs, "large"), place / "report")
-    assert time.process_time() - start < 30, "a report takes seconds"
     return written.index, written.bytes
 
 

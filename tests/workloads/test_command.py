@@ -245,7 +245,7 @@ def test_commands_that_cannot_work_are_refused_before_anything_starts(params: di
 
 def outcome_of(facts: Facts, code: int, **params: Any) -> Outcome:
     return CommandWorkload().outcome(
-        CommandParams.model_validate({"command": ["p"], **params}), facts, Exit(code, None)
+        CommandParams.model_validate({"command": ["p"], **params}), facts, Exit(code, None, 0.5)
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.workloads.metrics import TAIL, Source, as_number, read_metrics
+from bakeoff.workloads.metrics import TAIL, Source, as_number, read_metrics, read_printed
 
 TIERS = "provider,tier_id,utilization,queue_wait_p95_ms\nopenai,0,0.5,50\nopenai,1,,70\n"
 NAME = "{provider}_tier{tier_id}_{column}"
@@ -136,3 +136,27 @@ def test_a_broken_file_is_a_problem_in_automatic_mode_too(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_numbers_in_text(text: str | None, value: object) -> None:
     assert as_number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("output", "metrics"),
+    [
+        ("score: 1\nscore: 2\n", {"score": 2}),
+        ("loss=0.5 acc=.9\nloss=0.25, acc=1e-1\n", {"loss": 0.25, "acc": 0.1}),
+        ("Final score : -3.5\neval/reward(mean) = 7\n", {"Final score": -3.5, "eval/reward(mean)": 7}),
+        ("10 %\rscore: 3\r\n", {"score": 3}),
+        ("accuracy: 91%\ntook: 3 s\n12:30: 4\nINFO:root:loss: 1\nnote: 1 of 2\nlr=0.1 fast=yes\n", {}),
+        ("score: 7\n{\"reward\": 1}\n", {"reward": 1}),
+    ],
+)  # fmt: skip
+def test_lines_of_names_and_numbers_are_metrics_where_nothing_else_is(
+    tmp_path: Path, output: str, metrics: dict[str, float]
+) -> None:
+    read = read_printed(tmp_path, write(tmp_path, "stdout.txt", output))
+    assert (read.metrics, read.problem) == (metrics, None)
+    assert read.source == ("JSON" if "{" in output else "lines" if metrics else "")
+
+
+def test_a_number_that_is_printed_as_nan_is_kept(tmp_path: Path) -> None:
+    metrics = read_printed(tmp_path, write(tmp_path, "stdout.txt", "score: nan\n")).metrics
+    assert math.isnan(metrics["score"])  # type: ignore[arg-type]

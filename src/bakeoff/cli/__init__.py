@@ -2,7 +2,7 @@
 
 Verbs share `options` (click options and what they name) and `display` (what is printed). Verbs that answer a question
 (`compare`, `gate`, `rank` and so on) share `questions`, which makes click options from the question models. `run` shows
-its progress with `progress` and its plan with `dry_run`. Workloads add verbs through the entry-point group
+its progress with `progress` and its plan with `dry_run`; `try` is `trial`, which runs as `run` does. Workloads add verbs through the entry-point group
 `bakeoff.commands`.
 """
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bakeoff.errors import BakeoffError
 
 VERBS: dict[str, tuple[str, str]] = {
+    "try": ("bakeoff.cli.trial", "Run commands against each other, without a file, and say which one is better."),
     "init": ("bakeoff.cli.init", "Write a small experiment file that runs, to start from."),
     "validate": ("bakeoff.cli.validate", "Check an experiment file and show what it would run."),
     "run": ("bakeoff.cli.run", "Run what an experiment file asks for and is not done yet."),

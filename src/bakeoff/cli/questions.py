@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 COLUMNS = ("arm", "task", "seed", "rollout", "step", "status", "value")
+_FIELD = "Column of a table, or header field, `path` or `path:REGEX` of another tool's logs,"
+FIELDS = {"arm": _FIELD, "task": _FIELD, "seed": _FIELD}
+Reruns = Literal["newest", "seeds", "refuse"]
 JUDGING = (
     "summary", "window", "last", "threshold", "percentile", "smoothing", "direction", "failure_score", "bounds", "tasks",
     "seeds", "cluster", "copies", "unpaired", "intersect", "strict",
@@ -157,11 +160,13 @@ _RUNS = [
 ]  # fmt: skip
 _COLUMNS = [
     *(
-        click.option(f"--{role}-from", f"--{role}-column", f"{role}_column", metavar="COLUMN", help=f"Column of a table that holds the {role} (default: found by its usual names).")
+        click.option(f"--{role}-from", f"--{role}-column", f"{role}_column", metavar="FIELD" if role in FIELDS else "COLUMN", help=f"{FIELDS.get(role, 'Column of a table')} that holds the {role} (default: found by its usual names).")
         for role in COLUMNS
     ),
     click.option("--ignore", "ignore", multiple=True, metavar="COLUMN", help="A column of a table that looks like an identifier and is none. Can be repeated."),
     click.option("--keep-duplicates", is_flag=True, help="Rows of a table that are equal in everything are separate runs."),
+    click.option("--infra-error", metavar="REGEX", help="Runs in logs of other tools whose error this matches are missing, not failed."),
+    click.option("--reruns", type=click.Choice(get_args(Reruns)), help="Logs of other tools with the same arm and tasks: take the newest, number them as seeds, or refuse (default: refuse)."),
 ]  # fmt: skip
 
 
@@ -180,9 +185,11 @@ def column_options(function: F) -> F:
 
 
 def columns(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options say about a table's columns: the fields of `results.importers.table_roles.Columns`."""
+    """What the options say about a table's columns and other tools' fields: those of `importers.table_roles.Columns` and of
+    `importers.identity.Overrides`."""
     roles = {role: options[f"{role}_column"] for role in COLUMNS}
-    return {**roles, "ignore": options["ignore"], "keep_duplicates": options["keep_duplicates"]}
+    others = ("ignore", "keep_duplicates", "infra_error", "reruns")
+    return {**roles, **{name: options[name] for name in others}}
 
 
 def open_runs(options: Mapping[str, Any], root: Path) -> Results:

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,14 +21,17 @@ from bakeoff.cli.display import flat, print_json
 from bakeoff.cli.options import json_option, only_experiment_file, results_root, root_option, set_option
 
 if TYPE_CHECKING:
-    from bakeoff.engine.scheduler import Summary
+    from bakeoff.engine.scheduler import Observer, Summary
     from bakeoff.engine.session import Options, Session
-    from bakeoff.records.run import Attempt
+    from bakeoff.records.run import Attempt, FailureGroup
     from bakeoff.spec.plan import Plan
+    from bakeoff.verdicts.sequential.evidence_path import SequentialReport
 
 MANY_RUNS = 10_000
 """A plan with more runs needs a confirmation at a terminal."""
 MOST_NOTES = 10
+MAX_GROUPS = 5
+"""Messages of failures that are shown."""
 RUN_OPTIONS = "bakeoff.run_options"
 """The entry-point group of tables by which workloads add options: option name to (metavar, help), under their kind."""
 
@@ -120,6 +123,9 @@ def command(
     Exit code: 0 every run succeeded; 1 runs failed or are missing; 2 the call or the file is wrong;
     130 interrupted, and resumable. With --until-decided: 0 decided; 3 not enough evidence.
     """
+    from bakeoff.engine import require_linux
+
+    require_linux("`bakeoff run`")
     from bakeoff.engine.session import Options, check_plan
     from bakeoff.spec.load import load_plan
     from bakeoff.spec.select import expression
@@ -148,7 +154,7 @@ def command(
 
         show_plan(plan, options, as_json=as_json, verbose=verbosity > 0)
         ctx.exit()
-    print_json(report) if as_json else _show(report)
+    print_json(report) if as_json else _show(report, Path(report["directory"]))
     ctx.exit(int(report["exit_code"]))
 
 
@@ -215,24 +221,8 @@ def _prepare(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
 
 def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
     """Do what is missing. Returns what `--json` prints."""
-    from bakeoff.cli.progress import observers
-    from bakeoff.engine.session import open_session
-    from bakeoff.spec import registry
-
-    session = open_session(plan, options)
-    try:
-        _print_notes(session.notes)
-        if session.grown:
-            click.echo(f"the plan grew by {session.grown} runs since this edition started", err=True)
-        source = None
-        if session.plan.experiment.sequential is not None:
-            from bakeoff.verdicts.sequential.until_decided import UntilDecided
-
-            source = UntilDecided(session)
-        with Interrupts(session) as interrupts:
-            files = registry.dialect(plan.dialect).observers(session)
-            summary = session.run([interrupts, *files, *observers(session, verbosity, source)], source)
-        decision = None if source is None else source.look()
+    with opened(plan, options) as session:
+        summary, decision = do_runs(session, verbosity)
         report = _report(session, summary)
         if decision is not None:
             reason = summary.stopped.reason if summary.stopped else None
@@ -242,8 +232,59 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
                 130 if interrupted else 1 if reason == "first failure" else 0 if decision.decided else 3
             )
         return report
+
+
+@contextmanager
+def opened(plan: Plan, options: Options) -> Iterator[Session]:
+    """Open the session that does the plan's missing runs, say what it notes, and close it in the end."""
+    from bakeoff.engine.session import open_session
+
+    session = open_session(plan, options)
+    try:
+        _print_notes(session.notes)
+        if session.grown:
+            click.echo(f"the plan grew by {session.grown} runs since this edition started", err=True)
+        yield session
     finally:
         session.close()
+
+
+def do_runs(
+    session: Session, verbosity: int, watching: Sequence[Observer] = ()
+) -> tuple[Summary, SequentialReport | None]:
+    """Do what is missing, with progress on standard error; what the sequential test says at its end, if there is one.
+
+    `watching` are further observers, called before the displays.
+    """
+    from bakeoff.cli.progress import observers
+    from bakeoff.spec import registry
+
+    source = None
+    if session.plan.experiment.sequential is not None:
+        from bakeoff.verdicts.sequential.until_decided import UntilDecided
+
+        source = UntilDecided(session)
+    with Interrupts(session) as interrupts:
+        files = registry.dialect(session.plan.dialect).observers(session)
+        shown = observers(session, verbosity, source)
+        summary = session.run([interrupts, *files, *watching, *shown], source)
+    return summary, None if source is None else source.look()
+
+
+def failure_lines(groups: Sequence[FailureGroup]) -> list[str]:
+    """Return a line for each message with which runs failed, with the command that prints what one of them wrote."""
+    from bakeoff.records.secrets import hide
+
+    lines = []
+    for group in groups[:MAX_GROUPS]:
+        arms = ", ".join(f"{arm} {count}" for arm, count in list(group.arms.items())[:4])
+        message = flat(hide(group.message), 200) or "no error was recorded"
+        runs = f"{len(group.runs)} run{'s' if len(group.runs) > 1 else ''}"
+        lines.append(f"{runs} {group.status} ({arms}): {message}; see bakeoff logs {group.runs[0]}")
+    if len(groups) > MAX_GROUPS:
+        rest = sum(len(group.runs) for group in groups[MAX_GROUPS:])
+        lines.append(f"... and {rest} more with {len(groups) - MAX_GROUPS} other messages")
+    return lines
 
 
 def _print_notes(notes: Sequence[str]) -> None:
@@ -332,7 +373,12 @@ def _report(session: Session, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _show(report: dict[str, Any]) -> None:
+def _show(report: dict[str, Any], directory: Path) -> None:
+    """Print how the session ended, the means, why runs failed, and the next command. Means that were shown are a look."""
+    from bakeoff.records.edition import Edition
+    from bakeoff.records.layout import EditionPaths
+    from bakeoff.records.run import failure_groups
+
     counts = f"{report['succeeded']} succeeded, {report['failed']} failed, {report['missing']} missing"
     name = f"{report['experiment']}/{report['edition']}"
     if report["stopped"]:
@@ -347,8 +393,16 @@ def _show(report: dict[str, Any]) -> None:
     if report["exit_code"] == 130:
         click.echo("the same command continues from here")
         return
-    if last := report["last_failure"]:
-        click.echo(f"last failure: {last['run_id']} {last['status']}: {flat(last['error'], 200)}")
+    with closing(Edition.open(EditionPaths(directory))) as edition:
+        if report["succeeded"] and "sequential" not in report:
+            from bakeoff.cli.status import arm_facts, show_arms
+            from bakeoff.records.looks import record_means
+
+            show_arms(arm_facts(edition), report["metric"], report["unscored"])
+            record_means(edition, "run")
+        for line in failure_lines(failure_groups(edition.runs())):
+            click.echo(line)
+        arms = len(edition.counts_by_arm())
     if report["unscored"]:
         metric = f"the metric {report['metric']!r} ({report['why_unscored']})"
         click.echo(f"{report['unscored']} of the {report['succeeded']} that succeeded have no number for {metric}")
@@ -356,3 +410,7 @@ def _show(report: dict[str, Any]) -> None:
         click.echo(f"see why: bakeoff status {report['experiment']}")
     if report["failed"] and not report["missing"]:
         click.echo("try the failed ones again: the same command with --retry-failed")
+    if report["missing"]:
+        click.echo("next: the same command, which does what is missing")
+    elif report["succeeded"]:
+        click.echo(f"next: bakeoff {'compare' if arms > 1 else 'report'} {report['experiment']}")

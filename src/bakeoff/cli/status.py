@@ -50,13 +50,7 @@ def gather(edition: Edition) -> dict[str, Any]:
     spec = facts["spec"]
     metric = spec["analysis"]["metric"]
     common = display.edition_facts(edition)
-    arms = {}
-    for arm, entry in by_arm(edition.runs(), [metric, *spec["analysis"]["primary"]] if metric else []).items():
-        arms[arm] = {
-            **{count: getattr(entry.tally, count) for count in display.TALLY},
-            "counts": entry.counts,
-            "means": {name: {"mean": mean, "n": n} for name, (mean, n) in entry.means.items()},
-        }
+    arms = arm_facts(edition)
     scoreless = unscored(edition)
     limits, used = spec["budget"], {}
     if limits["runs"] is not None:
@@ -92,6 +86,20 @@ def gather(edition: Edition) -> dict[str, Any]:
         "kinds_of_nodes": arms_by_kind(edition),
         "conditions": {**conditions.facts(), "sentence": conditions.sentence} if conditions.differences else {},
         "database": edition.database.label,
+    }
+
+
+def arm_facts(edition: Edition) -> dict[str, dict[str, Any]]:
+    """By arm, how many runs have which outcome, and the mean of each declared metric (or of the first few)."""
+    analysis = edition.facts()["spec"]["analysis"]
+    metrics = [analysis["metric"], *analysis["primary"]] if analysis["metric"] else []
+    return {
+        arm: {
+            **{count: getattr(entry.tally, count) for count in display.TALLY},
+            "counts": entry.counts,
+            "means": {name: {"mean": mean, "n": n} for name, (mean, n) in entry.means.items()},
+        }
+        for arm, entry in by_arm(edition.runs(), metrics).items()
     }
 
 
@@ -159,7 +167,7 @@ def _show(facts: dict[str, Any]) -> None:
         more = " ..." if len(facts["running"]) > MOST_RUNNING else ""
         click.echo(f"running: {', '.join(facts['running'][:MOST_RUNNING])}{more}")
     click.echo()
-    _show_arms(facts["arms"], facts["metric"], unscored=len(facts["unscored"]))
+    show_arms(facts["arms"], facts["metric"], unscored=len(facts["unscored"]))
     retried = {arm: Uncounted(**entry) for arm, entry in facts["retries"]["arms"].items() if entry["affected"]}
     if retried:
         from bakeoff.verdicts.questions.retries import retry_table
@@ -197,7 +205,7 @@ def _show(facts: dict[str, Any]) -> None:
     display.print_facts({"directory": str(facts["directory"]), "database": facts["database"], **drawn})
 
 
-def _show_arms(arms: dict[str, Any], metric: str | None, unscored: int) -> None:
+def show_arms(arms: dict[str, Any], metric: str | None, unscored: int) -> None:
     """One line for each arm: its run counts and the mean of each metric."""
     metrics = list(dict.fromkeys(name for entry in arms.values() for name in entry["means"]))
     headers = ["arm", *display.TALLY, *(f"mean {name}" for name in metrics)]

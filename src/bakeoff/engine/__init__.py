@@ -14,3 +14,18 @@
 Data flows in one type: the queue makes an `Attempt` (records/run.py), an executor runs it and fills in the result, the
 scheduler records it.
 """
+
+from __future__ import annotations
+
+import sys
+
+from bakeoff.errors import UsageError
+
+
+def require_linux(caller: str) -> None:
+    """Raise UsageError on another system: runs are started, watched and ended by calls that only Linux has."""
+    if sys.platform != "linux":
+        raise UsageError(
+            f"{caller} needs Linux, and this system is {sys.platform}. "
+            "Reading results (compare, rank, gate, plot, report, validate) works here."
+        )

@@ -10,6 +10,7 @@ node dies (`main`).
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 MARK = "BAKEOFF_MARK"
-PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE = mmap.PAGESIZE
 # Numbers from <linux/prctl.h> and <linux/sched.h>.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

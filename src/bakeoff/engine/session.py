@@ -10,7 +10,6 @@ finally:
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -23,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bakeoff.engine import processes
+from bakeoff.engine import processes, require_linux
 from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup, leave_pilots
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
@@ -63,6 +62,8 @@ class Options:
     fail_fast: bool = False
     retry_failed: bool = False
     allow_code_change: bool = False
+    verdict_follows: bool = False
+    """A verdict is shown right after the runs, so other code is refused even where nothing is left to do."""
     wait: bool = False
     stream: bool = False
     only: Sequence[Test] = ()
@@ -72,7 +73,10 @@ class Options:
 
 def check_plan(plan: Plan, options: Options) -> tuple[str, ...]:
     """Raise UsageError for what keeps runs from starting: an empty plan, a variable that is not set, what the workload
-    finds. Returns the notes of the workload. Creates nothing, so `validate` and `--dry-run` call it too."""
+    finds. Returns the notes of the workload. Creates nothing, so `validate` and `--dry-run` call it too.
+
+    On a system that cannot run anything, what the machine has is not checked, and a note says so.
+    """
     notes: dict[str, None] = {}
     experiment = plan.experiment
     workload, budget = registry.workload(experiment.workload), experiment.budget
@@ -87,7 +91,9 @@ def check_plan(plan: Plan, options: Options) -> tuple[str, ...]:
                 raise UsageError(f"no run matches --only; arms are {arms}, tasks are {tasks}, seeds are numbers")
             plan = replace(plan, cells=[cell for cell in plan.cells if cell.index in chosen])
         executor = registry.executor((experiment.executor or ExecutorEntry()).kind)
-        if isinstance(executor, registry.RunsHere):
+        if sys.platform != "linux":
+            notes["this system is not Linux, so whether runs could start here was not checked"] = None
+        elif isinstance(executor, registry.RunsHere):
             executor.check_machine(experiment, options.jobs or experiment.jobs or 1)
             if isinstance(workload, PlanChecked) and (wrong := list(workload.check_plan(plan, env))):
                 more = len(wrong) - _MOST_PROBLEMS
@@ -116,6 +122,7 @@ def open_session(plan: Plan, options: Options) -> Session:
     What can be refused is refused before anything is created: an empty plan, a variable that is not set, and what the
     workload's `check` finds are UsageErrors. Raises LeaseHeld while another scheduler runs the edition.
     """
+    require_linux("a run")
     notes = check_plan(plan, options)
     directory = layout.experiment_directory(options.root, plan.experiment.name)
     while True:
@@ -177,6 +184,8 @@ def _beginning(directory: Path) -> Iterator[str | None]:
 
     Yields the newest edition in PostgreSQL, which may have been begun from another root.
     """
+    import fcntl  # only here: `validate` imports this module on systems that have none
+
     path = directory / ".beginning"
     while True:
         try:
@@ -318,10 +327,10 @@ def _check_code(edition: Edition, now: dict[str, Any], options: Options, *, grow
     """Raise UsageError when the code differs from that of the session that recorded the newest results.
 
     A session that found nothing to do says nothing about them, so it is not asked; nor is it asked when nothing is to
-    be done now.
+    be done now, unless a verdict follows.
     """
     number = edition.last_productive_session()
-    idle = edition.complete and not grown and not options.retry_failed
+    idle = edition.complete and not grown and not options.retry_failed and not options.verdict_follows
     if idle or number is None or options.allow_code_change:
         return
     before = next(session for session in edition.sessions() if session["session"] == number)

@@ -4,6 +4,8 @@ An edition may come by mail, and runs write what they like into their directorie
 a file of whoever reads it, or make a verb write over one. A pipe would make it wait for ever. So every file in an
 edition is opened here, from a directory that is known, part by part. The one link that we make ourselves, `latest`,
 lies above the editions.
+
+Systems without openat(2), such as Windows, get the same by other means: see `_open_by_path`.
 """
 
 from __future__ import annotations
@@ -18,9 +20,18 @@ from typing import BinaryIO
 from bakeoff.errors import StorageError
 from bakeoff.trees import walk
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+BINARY: int = getattr(os, "O_BINARY", 0)
+"""Windows translates line ends in files that are opened by `os.open` without it."""
+CLOSE_ON_EXEC: int = getattr(os, "O_CLOEXEC", 0)
 # O_NONBLOCK: opening a pipe that nobody writes to would wait (fifo(7)); it means nothing for a regular file.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+NO_LINK: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags that make `os.open` fail for a link and return at once for a pipe, where the system has them."""
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | CLOSE_ON_EXEC
+_FILE = os.O_RDONLY | NO_LINK | CLOSE_ON_EXEC | BINARY
+_JUNCTION = 0xA0000003
+"""IO_REPARSE_TAG_MOUNT_POINT of Windows: a directory that is no link to Python, and leads elsewhere all the same."""
+_BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+"""Whether a file can be opened relative to an open directory (openat(2))."""
 
 
 def open_inside(home: Path, name: str | PurePath) -> BinaryIO:
@@ -29,16 +40,8 @@ def open_inside(home: Path, name: str | PurePath) -> BinaryIO:
     `home` itself is trusted. Raises OSError: for a link anywhere in `name`, a name that leads out of `home`, and
     anything that is not a regular file; FileNotFoundError when there is nothing.
     """
-    *folders, last = _parts(home, name)
-    here = os.open(home, _DIRECTORY & ~os.O_NOFOLLOW)
-    try:
-        for folder in folders:
-            inner = _open(folder, _DIRECTORY, here, home / name)
-            os.close(here)
-            here = inner
-        number = _open(last, _FILE, here, home / name)
-    finally:
-        os.close(here)
+    parts = _parts(home, name)
+    number = _open_by_descriptor(home, parts) if _BY_DESCRIPTOR else _open_by_path(home, parts)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise OSError(errno.EINVAL, "is not a regular file", str(home / name))
@@ -109,6 +112,52 @@ def _parts(home: Path, name: str | PurePath) -> tuple[str, ...]:
     if not parts or PurePath(name).is_absolute() or ".." in parts or "\0" in str(name):
         raise OSError(errno.EINVAL, f"{str(name)!r} is not the name of a file in it", str(home))
     return parts
+
+
+def _open_by_descriptor(home: Path, parts: tuple[str, ...]) -> int:
+    """Open a file part by part, each relative to the open directory before it."""
+    *folders, last = parts
+    path = home.joinpath(*parts)
+    here = os.open(home, _DIRECTORY)
+    try:
+        for folder in folders:
+            inner = _open(folder, _DIRECTORY | NO_LINK, here, path)
+            os.close(here)
+            here = inner
+        return _open(last, _FILE, here, path)
+    finally:
+        os.close(here)
+
+
+def _open_by_path(home: Path, parts: tuple[str, ...]) -> int:
+    """Open a file of which no part is a link before it is opened, and which is the same file afterwards.
+
+    For systems that cannot open relative to a directory. Whoever replaces a directory by a link between the look and the
+    opening is found out: nothing is read from a file that another path leads to.
+    """
+    path = home.joinpath(*parts)
+    expected = _facts(home, parts)
+    if not stat.S_ISREG(expected.st_mode):  # a pipe would make us wait
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    number = os.open(path, _FILE)
+    try:
+        if not (os.path.samestat(os.fstat(number), expected) and os.path.samestat(_facts(home, parts), expected)):
+            raise OSError(errno.EAGAIN, "was replaced while it was opened", str(path))
+    except BaseException:
+        os.close(number)
+        raise
+    return number
+
+
+def _facts(home: Path, parts: tuple[str, ...]) -> os.stat_result:
+    """Return what lstat says of a path. Raises OSError when a part below `home` is a link or a junction."""
+    path = home
+    for part in parts:
+        path = path / part
+        facts = os.lstat(path)
+        if stat.S_ISLNK(facts.st_mode) or getattr(facts, "st_reparse_tag", 0) == _JUNCTION:
+            raise _link(path)
+    return facts
 
 
 def _open(name: str, flags: int, here: int, path: Path) -> int:

@@ -10,11 +10,11 @@ This is the only module that puts such paths together.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,9 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError, did_you_mean
-from bakeoff.records.files import on_network
+from bakeoff.records.files import NO_LINK, on_network
 from bakeoff.spec import formats
 from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows, where nothing is run
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
 
 ROOT_VARIABLE = "BAKEOFF_ROOT"
 DEFAULT_ROOT = "bakeoff-runs"
@@ -283,11 +290,16 @@ class Lease:
     watches for LEASE_EXPIRES seconds whether that number still changes, and takes over only if it does not. A holder
     that was away for longer finds the other's name and stops.
 
-    Raises LeaseHeld, which names the holder, and StorageError when the file cannot be written or locked.
+    Raises LeaseHeld, which names the holder, and StorageError when the file cannot be written or locked, or the system
+    has no such locks.
     """
 
     def __init__(self, path: Path, network: bool | None = None) -> None:
         """`network` says whether the file system is shared with other machines (default: its type tells)."""
+        if not _HAS_LOCKS:
+            raise StorageError(
+                f"{path.parent}: cannot be locked, because {sys.platform} has no flock: do this on Linux"
+            )
         try:
             self._file = open(path, "a+", opener=_no_link)  # noqa: SIM115 - held as long as the lease
         except OSError as error:
@@ -394,11 +406,16 @@ class Lease:
 
 def _no_link(path: str, flags: int) -> int:
     """Opens a lease: the link or pipe that a mailed edition may have in its place is not opened."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    return os.open(path, flags | NO_LINK, 0o666)
 
 
 def is_held(path: Path) -> bool:
-    """Whether the edition with this lease is being run now. Readers share the lock, so they do not disturb each other."""
+    """Whether the edition with this lease is being run now. Readers share the lock, so they do not disturb each other.
+
+    A system without such locks runs no editions, and cannot see whether another machine runs this one.
+    """
+    if not _HAS_LOCKS:
+        return False
     try:
         with open(path, opener=_no_link) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

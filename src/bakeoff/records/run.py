@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -484,3 +485,29 @@ def failures(edition: Edition, limit: int) -> list[dict[str, Any]]:
     failed = list_runs(edition, (*FAILED, "infra_error"))
     failed.sort(key=lambda run: -(run["ended_at"] or 0.0))  # stable: runs that ended together stay in plan order
     return [{**run, "log": log_of(edition.paths.run(run["run_id"]))} for run in failed[:limit]]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Runs that failed, or could not be tried, with the same message, apart from numbers other than exit codes."""
+
+    status: str
+    message: str
+    """That of the first run."""
+    runs: tuple[str, ...]
+    """Ids, in plan order."""
+    arms: Mapping[str, int]
+    """How many runs of each arm."""
+
+
+def failure_groups(runs: Iterable[RunRecord]) -> list[FailureGroup]:
+    """Group what failed by its message; the most frequent first."""
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in runs:
+        if run.status in (*FAILED, "infra_error"):
+            same = re.sub(r"0x[0-9a-f]+|(?<!exit code )\b\d+", "#", (run.error or "").replace(run.run_id, "RUN"))
+            groups.setdefault((run.status, same), []).append(run)
+    return [
+        FailureGroup(status, each[0].error or "", tuple(run.run_id for run in each), Counter(run.arm for run in each))
+        for (status, _), each in sorted(groups.items(), key=lambda item: -len(item[1]))
+    ]

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
-import zstandard
 
 from bakeoff.records.files import open_inside
 from bakeoff.records.run import TrajectoryIndex
 from bakeoff.records.rundir import TRAJECTORY
 from bakeoff.spec.workload import Step
+from bakeoff.zstd import ZstdCompressor, ZstdDecompressor, ZstdError, compressor, decompress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +37,8 @@ _LONGEST_LINE = 1 << 20
 _decode_line = msgspec.json.Decoder().decode
 FLUSH_AFTER = 1.0
 """Seconds between two flushes of a trajectory."""
+_CHUNK = 1 << 16
+"""Bytes that are read and unpacked at a time."""
 LARGEST_BLOCK = 1 << 31
 """Bytes of a series; a block that claims more would fill the memory of whoever reads it."""
 
@@ -79,12 +81,8 @@ class Series:
 
     def block(self) -> bytes:
         columns = {name: [steps.tobytes(), values.tobytes()] for name, (steps, values) in self._columns.items()}
-        return _compressor().compress(msgspec.msgpack.encode({"v": 1, "series": columns}))
-
-
-def _compressor() -> zstandard.ZstdCompressor:
-    """Frames end with a checksum of their content, which every zstd checks on reading (RFC 8878, section 3.1.1)."""
-    return zstandard.ZstdCompressor(write_checksum=True)
+        content = msgspec.msgpack.encode({"v": 1, "series": columns})
+        return compressor().compress(content, ZstdCompressor.FLUSH_FRAME)
 
 
 class _Block(msgspec.Struct):
@@ -100,10 +98,8 @@ def read_block(block: bytes) -> dict[str, tuple[npt.NDArray[np.int64], npt.NDArr
     import numpy as np
 
     try:
-        if zstandard.get_frame_parameters(block).content_size > LARGEST_BLOCK:
-            raise ValueError(f"the series block is damaged: it would have more than {LARGEST_BLOCK:,} bytes")
-        content = _decode_block(zstandard.decompress(block))
-    except (zstandard.ZstdError, msgspec.DecodeError, MemoryError) as error:
+        content = _decode_block(decompress(block, LARGEST_BLOCK))
+    except (ZstdError, msgspec.DecodeError, MemoryError) as error:
         raise ValueError(f"the series block is damaged: {error}") from error
     if content.v != 1:
         raise ValueError(f"series block of version {content.v} is newer than this bakeoff")
@@ -161,8 +157,8 @@ class TrajectoryWriter:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("wb", buffering=0)  # what zstd flushes is in the file, and survives a kill
-        self._stream = _compressor().stream_writer(self._file)
+        self._file = path.open("wb")
+        self._compressor = compressor()
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
         self._flushed = time.monotonic()
         self._steps = 0
@@ -172,17 +168,18 @@ class TrajectoryWriter:
         line = self._encode(step)
         if b"null" in line:  # msgspec writes NaN and infinities as null, since JSON has none; Python's json keeps them
             line = json.dumps(msgspec.to_builtins(step, enc_hook=_plain)).encode()
-        self._stream.write(line + b"\n")
+        self._file.write(self._compressor.compress(line + b"\n"))
         self._steps += 1
         if step.reward is not None:
             self._reward = (self._reward or 0.0) + step.reward
         now = time.monotonic()
         if now - self._flushed >= FLUSH_AFTER:
-            self._stream.flush(zstandard.FLUSH_BLOCK)
+            self._file.write(self._compressor.flush(ZstdCompressor.FLUSH_BLOCK))
+            self._file.flush()  # what is in the file survives a kill
             self._flushed = now
 
     def close(self) -> TrajectoryIndex:
-        self._stream.flush(zstandard.FLUSH_FRAME)
+        self._file.write(self._compressor.flush())
         self._file.close()
         return TrajectoryIndex(TRAJECTORY, self._steps, self._reward, self._path.stat().st_size)
 
@@ -205,14 +202,7 @@ def read_trajectory(path: Path, home: Path | None = None) -> Iterator[Step]:
     home = home or path.parent
     size = 0
     with open_inside(home, path.relative_to(home)) as file:
-        reader = zstandard.ZstdDecompressor().stream_reader(file)
-        while True:
-            try:
-                chunk = reader.read(1 << 16)
-            except zstandard.ZstdError as error:
-                raise ValueError(f"{path.name} is damaged: {error}") from error
-            if not chunk:
-                return
+        for chunk in _chunks(file, path.name):
             *lines, rest = chunk.split(b"\n")
             for line in lines:
                 text = b"".join([*begun, line])
@@ -227,3 +217,22 @@ def read_trajectory(path: Path, home: Path | None = None) -> Iterator[Step]:
             size = len(rest) if lines else size + len(rest)
             if size > LARGEST_BLOCK:
                 raise ValueError(f"{path.name} is damaged: it has a step of more than {LARGEST_BLOCK:,} bytes")
+
+
+def _chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield the content of a compressed file, at most 64 KiB at a time, up to its end or to where it was cut off.
+
+    Raises ValueError for content that does not match its checksum, and for bytes behind the end.
+    """
+    decompressor = ZstdDecompressor()
+    while not decompressor.eof:
+        compressed = file.read(_CHUNK) if decompressor.needs_input else b""
+        if decompressor.needs_input and not compressed:
+            return
+        try:
+            content = decompressor.decompress(compressed, _CHUNK)
+        except ZstdError as error:
+            raise ValueError(f"{name} is damaged: {error}") from error
+        yield content
+    if decompressor.unused_data or file.read(1):
+        raise ValueError(f"{name} is damaged: something follows the end of the trajectory")

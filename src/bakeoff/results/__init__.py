@@ -8,6 +8,7 @@
 | `copies` | seeds whose values are copies of each other |
 | `sources` | names on a command line as `Results`: finds out what they mean |
 | `importers` | one module for each foreign format, found by sniffing |
+| `reading` | the reading line: how other tools' runs were read |
 | `importing` | `bakeoff import`: foreign results become one of our editions |
 | `frame` | an edition as a Polars frame, and the files that `bakeoff collect` writes |
 """

@@ -14,10 +14,11 @@ from bakeoff.spec.directions import words_of
 
 MAX_CHANCE = 1e-6
 """Chance that two of the seeds agree everywhere, above which they are not called copies."""
-_CLOCKS = frozenset(
-    ("time", "elapsed", "seconds", "s", "ms", "runtime", "walltime", "timestamp", "fps", "sps", "speed", "memory")
-)
-"""Words in names of series that differ between copies, too, because they were measured by a clock."""
+_CLOCKS = frozenset((
+    "time", "elapsed", "seconds", "secs", "sec", "s", "ms", "minutes", "hours", "runtime", "walltime", "wallclock", "timestamp",
+    "latency", "duration", "fps", "sps", "speed", "throughput", "memory", "rss",
+))  # fmt: skip
+"""Words in names of metrics that differ between copies, too, because they were measured by a clock."""
 Place = tuple[str, str, int, str]
 """Arm, task, rollout and metric of one value."""
 
@@ -25,15 +26,20 @@ Place = tuple[str, str, int, str]
 def copied_seeds(rows: Sequence[Row]) -> list[tuple[int, ...]]:
     """Groups of seeds with equal values everywhere that chance does not explain; empty when all seeds are equal.
 
+    What a clock measured differs between copies too, so it does not count where there is anything else.
+
     The chance of one agreement is the resolution of the metric over the spread of the place's values between seeds; the
     share of agreeing seeds where the metric is coarser than that. A place where all seeds agree says nothing. A series
     agrees as a whole, and its mean says how likely that is: neighbouring values of a curve are no evidence of their own.
     """
     values: dict[int, dict[Place, float]] = defaultdict(dict)
+    names = {name for row in rows for name, value in row.metrics.items() if is_number(value)}
+    clocks = {name for name in names if _CLOCKS & set(words_of(name))}
+    names = names - clocks or clocks
     for row in rows:
         if row.seed is not None:
             for name, value in row.metrics.items():
-                if is_number(value) and not math.isnan(value):  # type: ignore[arg-type]
+                if name in names and is_number(value) and not math.isnan(value):  # type: ignore[arg-type]
                     values[row.seed][row.arm, row.task, row.rollout, name] = float(value)  # type: ignore[arg-type]
     seeds_known = {row.seed for row in rows if row.seed is not None}
     if len({frozenset(own.items()) for own in values.values()}) == len(seeds_known):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import LATEST, editions_named, find_edition, shadowed
@@ -21,6 +21,9 @@ from bakeoff.results.importers import ONLINE, Claim, Editions, Importers, read
 from bakeoff.results.table import Results, Row, number_repeats
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.registry import NATIVE, dialect_of
+
+if TYPE_CHECKING:
+    from bakeoff.results.importers.identity import Overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,10 @@ def read_names(names: Sequence[str], root: Path, columns: Mapping[str, Any] | No
     if tables and len(tables) < len(names):
         other = next(name for name in names if name not in tables)
         raise UsageError(f"{tables[0]} is a table and {other} is not; name either tables or other sources")
-    if not tables:
-        _refuse_columns(columns)
     known = [claim for claim in claims if claim is not None]
+    overrides = _overrides(known, columns)
     if len(known) == len(names):
-        results = read(known, ", ".join(names))
+        results = read(known, ", ".join(names), overrides)
     else:
         from bakeoff.results.editions import open_editions
         from bakeoff.results.experiment_file import open_by_file
@@ -70,16 +72,34 @@ def read_names(names: Sequence[str], root: Path, columns: Mapping[str, Any] | No
 def read_path(path: Path, columns: Mapping[str, Any] | None = None) -> Results | None:
     """Read whatever lies at a path, runs that cannot be read in `Results.problems`; None when no importer claims it."""
     claim = Importers(columns).claim(path)
-    if claim is None or not _is_table(claim):
-        _refuse_columns(columns)
-    return None if claim is None else read([claim], str(path))
+    overrides = _overrides([] if claim is None else [claim], columns)
+    return None if claim is None else read([claim], str(path), overrides)
 
 
-def _refuse_columns(columns: Mapping[str, Any] | None) -> None:
-    if any((columns or {}).values()):
+def _overrides(claims: Sequence[Claim], columns: Mapping[str, Any] | None) -> Overrides | None:
+    """Return what flags say about runs of other tools. Raises UsageError for flags that the sources know nothing of."""
+    from bakeoff.results.importers.identity import Overrides
+
+    given = {name: value for name, value in (columns or {}).items() if value}
+    foreign = given.keys() & {field.name for field in fields(Overrides)}
+    tables = any(map(_is_table, claims))
+    if claims and not tables and not any(isinstance(claim.importer, Editions) for claim in claims):
+        unknown = sorted(given.keys() - foreign)
+        if unknown:
+            raise UsageError(
+                f"{claims[0].paths[0]} is not a table, so nothing in it is a column for --{unknown[0].replace('_', '-')}"
+                f"{'' if unknown[0] in ('ignore', 'keep_duplicates') else '-from'}; it takes --arm-from, --task-from, "
+                "--seed-from, --infra-error and --reruns"
+            )
+        return Overrides(**given)
+    if (only := sorted(foreign & {"infra_error", "reruns"})) and tables:
+        raise UsageError(f"--{only[0].replace('_', '-')} is for logs of other tools; {claims[0].paths[0]} is a table")
+    if given and not tables:
         raise UsageError(
-            "--arm-from and the like name columns of a table: give a .csv, .tsv, .parquet, .jsonl or .json file"
+            "--arm-from and the like are for tables and for files of other tools, which say what a run's arm is in many ways; "
+            "editions of bakeoff say it themselves"
         )
+    return None
 
 
 def _claim(name: str, root: Path, importers: Importers) -> Claim | None:
@@ -162,7 +182,7 @@ def read_runs(name: str, root: Path) -> Results:
     if path is not None:
         raise UsageError(f"{path}: {nothing_in(path) if path.is_dir() else 'is not a file of runs that bakeoff knows'}")
     from bakeoff.results.editions import run_row
-    from bakeoff.results.importers.foreign import as_results
+    from bakeoff.results.importers.assembly import as_results
 
     try:
         return as_results([run_row(name, root)], name)
@@ -240,6 +260,6 @@ def _check_distinct(rows: Sequence[Row], where: str) -> None:
 
 
 def _foreign(rows: Sequence[Row], label: str, **fields: Any) -> Results:
-    from bakeoff.results.importers.foreign import as_results
+    from bakeoff.results.importers.assembly import as_results
 
     return replace(as_results(rows, label), **fields)

@@ -144,7 +144,8 @@ class Results:
     series_summary: Summary | None = None
     """How a metric that is only known by step becomes one number when nobody says; None: somebody has to say."""
     reading: Mapping[str, Any] = field(default_factory=dict)
-    """For a table: the column that each role was read from, the metrics, and the columns that were ignored."""
+    """For a table: the column that each role was read from, the metrics, and the columns that were ignored. For runs of other
+    tools: what `reading.reading_line` says."""
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For a table: columns that group its tasks and that nothing uses, as column to task to group."""
     repeats: str = ""

@@ -27,6 +27,7 @@ from bakeoff.sandbox.base import MOST_LEFT_OUT, LeftOut
 from bakeoff.sandbox.files import MAX_DEPTH, MAX_ENTRIES, TOO_LARGE, Owner, stays_inside
 from bakeoff.sandbox.syscalls import closing, openat2
 from bakeoff.trees import storable_time
+from bakeoff.zstd import ZstdError, ZstdFile
 
 _CHUNK = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
@@ -232,9 +233,7 @@ def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
             head = stream.read(4)
             stream.seek(0)
             if head == _ZSTD_MAGIC:  # tarfile knows zstd from Python 3.14 on
-                import zstandard
-
-                stream = io.BytesIO(zstandard.ZstdDecompressor().stream_reader(stream).read())
+                stream = cast(IO[bytes], ZstdFile(stream))
         with (
             closing(os.open(target, _DIRECTORY | os.O_CLOEXEC)) as root,
             tarfile.open(name, fileobj=stream) as layer,
@@ -243,7 +242,7 @@ def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
             for member in layer:
                 writer.add(layer, member)
             writer.finish()
-    except OSError as error:
+    except (EOFError, OSError, ZstdError) as error:
         raise UsageError(f"a layer cannot be unpacked: {error}") from error
 
 

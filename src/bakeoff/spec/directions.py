@@ -10,12 +10,13 @@ LESS_IS_BETTER = frozenset((
     "loss", "losses", "logloss", "xent", "ce", "perplexity", "ppl", "nll", "bpb", "bpc", "bpd", "kl", "kld", "divergence",
     "error", "errors", "err", "mse", "rmse", "nrmse", "rmsle", "mae", "mape", "smape", "mase", "crps", "brier", "ece", "mce",
     "wer", "cer", "ter", "der", "eer", "fpr", "fnr", "fid", "fvd", "kid", "lpips", "distance", "levenshtein", "regret", "gap",
-    "residual", "residuals", "rank",
+    "residual", "residuals", "rank", "div", "hamming", "deviation", "surprisal", "wrong", "incorrect", "misclassification",
     # what should not happen
     "failures", "failed", "violations", "violation", "timeouts", "crashes", "collisions", "misses", "mistakes", "bugs",
-    "toxicity", "hallucination", "hallucinations", "penalty", "penalties", "drawdown", "retries",
+    "toxicity", "hallucination", "hallucinations", "penalty", "penalties", "drawdown", "retries", "regressions", "complaints",
+    "rejections", "volatility", "jitter", "lag", "ping", "emissions", "co2",
     # what is spent
-    "cost", "costs", "usd", "eur", "dollars", "cents", "spend", "spent", "used", "usage", "consumed", "overhead", "flops",
+    "cost", "costs", "price", "prices", "usd", "eur", "dollars", "cents", "spend", "spent", "used", "usage", "consumed", "overhead", "flops",
     "vram", "rss", "bytes", "kb", "mb", "gb", "kib", "mib", "gib", "energy", "joules", "kwh", "watts",
     "latency", "ttft", "tpot", "itl", "time", "times", "elapsed", "duration", "runtime", "walltime", "wallclock", "clock",
     "makespan", "delay", "wait", "waiting", "slowdown",
@@ -23,7 +24,8 @@ LESS_IS_BETTER = frozenset((
 ))  # fmt: skip
 """Last words of metrics of which less is usually better, or of which nobody could say."""
 _RATES = frozenset((
-    "error", "failure", "miss", "crash", "timeout", "violation", "collision", "hallucination", "toxicity", "abort", "defect",
+    "error", "err", "failure", "miss", "mistake", "wrong", "crash", "timeout", "violation", "collision", "hallucination", "toxicity",
+    "abort", "defect", "bug", "harmful", "jailbreak", "churn", "bounce",
 ))  # fmt: skip
 _BAD_SCORES = frozenset(("brier", "toxicity", "fid", "ece", "crps", "error", "hallucination", "penalty"))
 _ENDINGS = (
@@ -72,7 +74,9 @@ def suggests_less(metric: str) -> bool:
         return words[-1] in LESS_IS_BETTER - _COUNTED or words[-1] == "bits"
     if words[0] in ("time", "steps", "samples", "epochs", "iterations") and "to" in words[1:2]:
         return True
-    if words[-1] in ("rate", "share", "fraction", "ratio"):
+    if words[-1] in ("rate", "share", "fraction", "ratio", "pct", "percent"):
+        if words[-2:-1] in (["positive"], ["negative"]):
+            return words[-3:-2] == ["false"]
         return words[-2:-1] != [] and (words[-2] in _RATES or words[-2].removesuffix("s") in _RATES)
     if words[-1] in ("score", "count") and len(words) > 1:
         return words[-2] in (_BAD_SCORES if words[-1] == "score" else _RATES)

@@ -39,7 +39,11 @@ def load_plan(path: Path, overrides: Sequence[str] = (), executor: str | None = 
     `overrides` are `key.path=value`, as `--set` takes them. `executor` is a kind that goes before the file's; the
     settings that the file has for its own kind are left out then. Every problem is a SpecError with file, line and key.
     """
-    text = read_text(path)
+    return plan_of_text(read_text(path), path, overrides, executor)
+
+
+def plan_of_text(text: str, path: Path, overrides: Sequence[str] = (), executor: str | None = None) -> Plan:
+    """As `load_plan`, for the text of a file that need not exist yet; `path` is where it will be."""
     tree = parse(text, path)
     entry = tree.get("executor", {})
     if executor is not None and isinstance(entry, dict) and entry.get("kind", "local") != executor:

@@ -99,6 +99,8 @@ class Exit:
     code: int
     stdout: Path | None
     """The file with its output; None when it wrote nothing."""
+    seconds: float
+    """Wall time from its start to its end."""
 
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):

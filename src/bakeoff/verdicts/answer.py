@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from bakeoff.errors import UsageError
 from bakeoff.records.conditions import Conditions, find_differences
 from bakeoff.results.copies import copied_seeds
+from bakeoff.results.reading import reading_line
 from bakeoff.results.table import Results
 from bakeoff.spec.directions import suggests_less, suggests_more
 from bakeoff.spec.experiment import Analysis
 from bakeoff.text import Stroke, csv_text, drawn_table, fitted_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
-from bakeoff.verdicts.repeats import refuse_curves
+from bakeoff.verdicts.repeats import refuse_curves, refuse_ranks
 from bakeoff.verdicts.shared_repeats import refuse_shared_repeats
 from bakeoff.version import __version__
 
@@ -179,14 +180,16 @@ class Answer(ABC):
 
         What runs differ in besides their arms stands right after the first block.
         """
-        reading, conditions = self.settings.get("columns"), self.remarks.get("conditions")
+        columns, reading = self.settings.get("columns"), self.settings.get("reading")
+        conditions = self.remarks.get("conditions")
         blocks = self.blocks() if verbose else self.screen()
         return [
             *blocks[:1],
             *([Text(conditions.sentence, colour="yellow")] if conditions else []),
             *blocks[1:],
             *(Text(sentence) for sentence in self.said[1 if conditions else 0 :]),
-            *([Text(_reading_in_words(reading, self.settings))] if reading else []),
+            *([Text(_reading_in_words(columns, self.settings))] if columns else []),
+            *([Text(reading_line(reading))] if reading else []),
         ]
 
     def records(self) -> Table:
@@ -200,8 +203,8 @@ def observe_metric(
 ) -> Observations:
     """One metric of the results, judged as the question says.
 
-    Raises UsageError where nothing says which way is better, or where repeats are runs or rows of one curve, and
-    `directed` asks for it.
+    Raises UsageError where nothing says which way is better, or where repeats are runs or rows of one curve, or
+    seeds are ranks, and `directed` asks for it.
     """
     judged = question.analysis(declared or results.analysis.about(metric), metric)
     if directed:
@@ -211,6 +214,8 @@ def observe_metric(
     if directed:
         refuse_curves(observations)
         refuse_shared_repeats(observations)
+        if not question.unpaired:
+            refuse_ranks(observations)
     return observations
 
 
@@ -299,7 +304,8 @@ def answer(results: Results | None, question: Question, *, verb: str = "") -> An
         answered = answered.remarked(conditions=Conditions(differences))
     if results is None or not results.reading:
         return answered
-    return replace(answered, settings={**answered.settings, "columns": results.reading})
+    how = "reading" if "runs" in results.reading else "columns"
+    return replace(answered, settings={**answered.settings, how: results.reading})
 
 
 def _refuse_copies(results: Results, question: Question) -> None:

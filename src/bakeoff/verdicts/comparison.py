@@ -56,19 +56,21 @@ class Alternative:
 
     @property
     def verdict_in_words(self) -> str:
-        """`undecided (too few), p = 0.12`."""
+        """`undecided (too few)`, without p: the first screen has one p-value."""
         if self.decision is None:
             return "no verdict is possible"
-        p, reason = self.decision.p_adjusted, self.decision.reason
+        reason = self.decision.reason
         why = f" ({reason.replace('_', ' ')})" if reason not in ("", "inconclusive") else ""
-        return f"{self.decision.verdict}{why}" + (f", p = {format_p(p)}" if p is not None else "")
+        return f"{self.decision.verdict}{why}"
 
     @property
     def line(self) -> str:
-        """For whom, and the verdict."""
-        if self.design is None:
-            return f"{'for tasks like these' if self.value == 'sample' else 'on these tasks only'}: {self.verdict_in_words}"
-        return f"{self.design.population}: {self.verdict_in_words}"
+        """For whom, the verdict and p."""
+        tasks = "for tasks like these" if self.value == "sample" else "on these tasks only"
+        p = None if self.decision is None else self.decision.p_adjusted
+        return f"{tasks if self.design is None else self.design.population}: {self.verdict_in_words}" + (
+            f", p = {format_p(p)}" if p is not None else ""
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

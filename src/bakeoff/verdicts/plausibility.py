@@ -21,6 +21,8 @@ HIGH_MARKS = (999.0, 9999.0, 99999.0, 999999.0)
 """Numbers that programs write where there is no value."""
 MIN_BLOCKS, FIRST = 20, 0.9
 """An arm that started first in this share of so many blocks did not do so by chance."""
+MIN_RATIO = 300.0
+"""Ratio of medians from which on two arms may have different units."""
 MIN_RETRIED = 5
 """Tasks with retries below which nothing is said about when the retries stopped."""
 
@@ -73,10 +75,26 @@ def _unequal_scales(metric: str, scored: Sequence[Observation]) -> list[str]:
         elif middle > 1.5:
             per_cent.append((arm, middle))
     if not shares or not per_cent or not 20 <= per_cent[0][1] / shares[0][1] <= 500:
-        return []
+        return _unequal_units(metric, by_arm)
     return [
         f"{metric} of {shares[0][0]} lies between 0 and 1 and that of {per_cent[0][0]} between 0 and 100: if one is a share "
         "and the other per cent, they cannot be compared before one is converted"
+    ]
+
+
+def _unequal_units(metric: str, by_arm: Mapping[str, Sequence[float]]) -> list[str]:
+    """Find an arm all of whose values are hundreds of times as large as another's, as ms are beside s."""
+    positive = {arm: values for arm, values in by_arm.items() if len(values) > 2 and min(values) > 0}
+    if len(positive) < 2:
+        return []
+    small = min(positive, key=lambda arm: max(positive[arm]))
+    large = max(positive, key=lambda arm: min(positive[arm]))
+    ratio = float(np.median(positive[large]) / np.median(positive[small]))
+    if ratio < MIN_RATIO or min(positive[large]) < 10 * max(positive[small]):
+        return []
+    return [
+        f"{metric} of {large} is {ratio:.3g} times as large as that of {small}: if they are in different units, they cannot be "
+        "compared before one is converted"
     ]
 
 

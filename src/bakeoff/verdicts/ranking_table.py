@@ -347,7 +347,7 @@ def _other_tasks_in_words(advice: Advice) -> str:
     tasks, sample = len(other.design.tasks), other.value == "sample"
     if advice.compared == 1:
         if advice.kind == "ask about other tasks":
-            return f"add --tasks {other.value} for an answer {other.line}"
+            return f"add --tasks {other.value} for an answer {other.design.population}: {other.verdict_in_words}"
         return f"{other.design.population} it is {other.verdict_in_words}{'; more tasks would tell' if sample else ''}"
     about = f"for tasks like these {tasks}" if sample else f"on these {tasks} tasks only"
     if other.design.unit == "task and seed":

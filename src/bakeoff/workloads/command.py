@@ -22,7 +22,7 @@ from bakeoff.spec.identity import flatten
 from bakeoff.spec.plan import Cell, Plan
 from bakeoff.spec.workload import LONGEST_VARIABLE, Command, Exit, Outcome, RunFacts
 from bakeoff.text import flat, printable
-from bakeoff.workloads.metrics import Source, read_metrics
+from bakeoff.workloads.metrics import PRINTED, WALL_TIME, Source, read_metrics, read_printed
 from bakeoff.workloads.program import Flaw, flaw, leading_words
 from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders
 
@@ -65,7 +65,8 @@ class CommandParams(BaseModel):
     `{rollout}`, `{run_id}`, `{dir}` (the run's directory), `{out}` (its `out/`), `{checkpoint}` (a directory that
     outlives attempts), or `{flags}` (all other parameters as `--name value`, then the arm's flags)."""
     metrics: list[str | Source] | str = "auto"
-    """Files in the run's directory (`.json`, `.csv`, `.jsonl`), or `stdout` for its last JSON line."""
+    """Files in the run's directory (`.json`, `.csv`, `.jsonl`), or `stdout` for its last JSON line. `printed` also reads
+    lines such as `score: 0.9`, and adds `wall_time_s`."""
     log: str | None = None
     """Where the command's trainer logs its curve, as `FORMAT:PATH` with a path in the run's directory: `trl:checkpoint`,
     `verl:out/metrics.jsonl`, `prime-rl:out`, `retrain:out`, `tensorboard:out`."""
@@ -254,7 +255,11 @@ class CommandWorkload:
     def outcome(self, params: CommandParams, ctx: RunFacts, exit: Exit) -> Outcome:
         """Metrics are kept whatever the exit code; a missing metric file fails a run that exited with 0."""
         notes: list[str] = []
-        metrics, problem = read_metrics(params.metrics, ctx.path, exit.stdout, notes)
+        if params.metrics == PRINTED:
+            metrics, problem, _ = read_printed(ctx.path, exit.stdout, notes)
+            metrics.setdefault(WALL_TIME, exit.seconds)
+        else:
+            metrics, problem = read_metrics(params.metrics, ctx.path, exit.stdout, notes)
         if exit.code in params.infra_exit_codes:  # what it spent is charged all the same
             return Outcome(metrics, "infra_error", f"exit code {exit.code}: a temporary failure of the machine")
         if exit.code != 0:

@@ -1,4 +1,4 @@
-"""Metrics that a command leaves behind: in JSON, CSV or JSON-lines files, or as the last JSON line of its output."""
+"""Metrics that a command leaves behind: in JSON, CSV or JSON-lines files, or in what it prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -28,6 +28,14 @@ _LARGEST = 32 << 20
 """Bytes of a file with metrics. The scheduler reads it, and has other runs to look after."""
 
 Metrics = dict[str, Scalar]
+PRINTED = "printed"
+"""The value of `metrics` that reads what a command prints for people, too."""
+WALL_TIME = "wall_time_s"
+"""The metric that `metrics = "printed"` adds: seconds from the start of the command to its end."""
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|inf|Infinity)"
+_PAIR = re.compile(rf"([A-Za-z_][\w./-]*) ?= ?({_NUMBER})(?:[,;\s]+|$)")
+_LINE = re.compile(rf"([A-Za-z_][\w./()-]*(?: [\w./()-]+){{0,5}})\s*[:=]\s*({_NUMBER})")
+"""A line with one metric, whose name may have spaces: `Final score: 0.91`."""
 
 
 class Source(BaseModel):
@@ -69,6 +77,33 @@ def read_metrics(
             notes += [f"{name}: {line}" for line in values.notes]
         metrics |= values or {}
     return metrics, None
+
+
+class Printed(NamedTuple):
+    """What `metrics = "printed"` reads of a run."""
+
+    metrics: Metrics
+    problem: str | None
+    source: Literal["JSON", "files", "lines", ""]
+    """Where the last of them was found: a JSON line, files in the run's directory, lines for people; empty for nowhere."""
+
+
+def read_printed(directory: Path, stdout: Path | None, notes: list[str] | None = None) -> Printed:
+    """Read metrics as "auto" does or, where it finds none, from lines such as `score: 0.9` or `loss=0.1 acc=0.9`.
+
+    A line counts when it is made of names and numbers only; of a name that stands several times, the last one counts.
+    """
+    metrics, problem = read_metrics("auto", directory, stdout, notes)
+    if metrics or problem or stdout is None:
+        return Printed(metrics, problem, "JSON" if _last_json_line(stdout) else "files" if metrics else "")
+    with _open(stdout) as file:
+        lines = _last_lines(file, "utf-8")
+    for line in lines:
+        if match := _LINE.fullmatch(line):
+            metrics[match[1]] = as_number(match[2])
+        elif _PAIR.match(line) and not _PAIR.sub("", line):
+            metrics |= {name: as_number(value) for name, value in _PAIR.findall(line)}
+    return Printed(metrics, None, "lines" if metrics else "")
 
 
 class _Read(Metrics):

@@ -12,7 +12,7 @@ import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers import directories
-from bakeoff.results.importers.foreign import as_results
+from bakeoff.results.importers.assembly import as_results
 from bakeoff.results.sources import Pair, expand, open_pairs, open_results, open_sides
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis, Summary

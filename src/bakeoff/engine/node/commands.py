@@ -220,7 +220,8 @@ class CommandNode(Node):
         left = self._end_orphans(run)
         try:  # whatever the run left in its directory, or in place of it, must not end the scheduler
             stdout = self._keep_output(run, renew=left > 0 or self._orphans.any_doubtful).get(STDOUT)
-            outcome = self._workload.outcome(run.params, run.context, Exit(shell_code(code), stdout))
+            finished = Exit(shell_code(code), stdout, ended - run.began)
+            outcome = self._workload.outcome(run.params, run.context, finished)
         except Exception as error:
             outcome = Outcome(status="failed", error=f"its output cannot be read: {type(error).__name__}: {error}")
         end = ending(run.watch.reason or run.watch.why_ended(known - run.began, ended), self._limits)

@@ -26,7 +26,9 @@ note names the other one.
 
 | module | reads |
 |---|---|
-| `foreign` | the interface: `Importer`, `ForeignRun`, `Source`, `Reading`; what importers yield as `Results` |
+| `foreign` | the interface: `Importer`, `ForeignRun`, `Source`, `Log`, `Reading` |
+| `identity` | arms, tasks and seeds of runs by what differs or by what flags say; reruns |
+| `assembly` | what importers yield as `Results`, and the reading line |
 | `tables` | CSV, TSV, Parquet, JSONL and JSON, one row for each run or for each step of a run |
 | `table_files`, `table_roles` | its parts: files; which column is what |
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
@@ -49,6 +51,7 @@ from bakeoff.errors import BakeoffError, UsageError
 
 if TYPE_CHECKING:
     from bakeoff.results.importers.foreign import Importer, Item
+    from bakeoff.results.importers.identity import Overrides
     from bakeoff.results.table import Results
 
 GROUP = "bakeoff.importers"
@@ -190,17 +193,20 @@ def of_dialects() -> Iterator[Importer]:
             yield importer
 
 
-def read(claims: Sequence[Claim], label: str) -> Results:
+def read(claims: Sequence[Claim], label: str, overrides: Overrides | None = None) -> Results:
     """Read everything that was claimed, as one table. Each importer gets all its paths at once.
 
-    Raises UsageError when something cannot be read at all. Single runs that cannot be read are in `Results.problems`.
+    `overrides` are what flags say about runs of other tools. Raises UsageError when something cannot be read at all. Single
+    runs that cannot be read are in `Results.problems`.
     """
-    from bakeoff.results.importers.foreign import as_results
+    from bakeoff.results.importers.assembly import as_results
     from bakeoff.results.table import Results
 
     paths: dict[Importer, list[Path]] = {}
     for claim in claims:
         paths.setdefault(claim.importer, []).extend(claim.paths)
+    _refuse_twice(claims)
+    before = {path: _state(path) for claimed in paths.values() for path in claimed}
     streams: list[Iterable[Item]] = []
     whole: Results | None = None
     for importer, claimed in paths.items():
@@ -212,9 +218,31 @@ def read(claims: Sequence[Claim], label: str) -> Results:
         else:
             raise UsageError(f"{claimed[0]}: {importer.name} can only be asked about without other sources beside them")
     try:
-        results = whole or as_results(chain.from_iterable(streams), label)
+        results = whole or as_results(chain.from_iterable(streams), label, overrides)
     except (ValueError, OSError, KeyError, TypeError) as error:
         raise UsageError(f"{label}: {error}") from error
     notes = dict.fromkeys(note for claim in claims for note in claim.notes)
+    changed = [path for path, state in before.items() if state is not None and _state(path) != state]
+    notes |= dict.fromkeys(f"{path} changed while it was read; ask again when it is complete" for path in changed)
     sources = tuple(path for claimed in paths.values() for path in claimed)
     return replace(results, notes=(*results.notes, *notes), sources=sources if not results.editions() else ())
+
+
+def _refuse_twice(claims: Sequence[Claim]) -> None:
+    """Raise UsageError where two names, or a link, lead to one file."""
+    known: set[Path] = set()
+    for claim in claims:
+        for path in claim.paths:
+            place = path.resolve()
+            if place in known and place.is_file():
+                raise UsageError(f"{path} is read twice; the same run cannot count twice")
+            known.add(place)
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file grows; None for directories and for what is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_size, status.st_mtime_ns) if path.is_file() else None

@@ -15,15 +15,17 @@ from typing import Any
 
 import msgspec
 
+from bakeoff.records.files import BINARY, CLOSE_ON_EXEC
 from bakeoff.spec.workload import Scalar
 
+_READ = os.O_RDONLY | BINARY | CLOSE_ON_EXEC
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def read_bytes(path: str) -> bytes | None:
     """The file's content; None when there is no such file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, _READ)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

@@ -22,6 +22,8 @@ IDENTIFIER = re.compile(
     re.IGNORECASE,
 )
 """Names that identifiers usually have."""
+RUN_NAME = re.compile(r"(.*\w)[\s_.:/#-]+(?:seed|run|rep|replicate|trial|s)[\s_=-]*\d+", re.IGNORECASE)
+"""Names of arms that end with the number of a run."""
 RUN_WORDS = ("run", "checkpoint", "ckpt", "weights", "adapter", "trial")
 """Words in names of columns that hold trained runs, beside `model_path` and the like."""
 ERROR_WORDS = ("error", "errors", "exception", "exceptions", "traceback", "failure", "err")
@@ -57,9 +59,10 @@ def refuse_identifiers(
             identifiers.append(name)
         elif kind.is_numeric() and "step" not in roles and counts_rows(frame, name, runs):
             flag = shlex.quote(name)
+            seed = f"--seed-from {flag} if it is the seed, " if "seed" not in roles else ""
             raise UsageError(
                 f"{label}: column {name!r} counts the rows of every run up. Say --step-from {flag} if rows are steps of "
-                f"one run, --rollout-from {flag} if they are independent repeats, or --ignore {flag}"
+                f"one run, {seed}--rollout-from {flag} if they are independent repeats, or --ignore {flag}"
             )
     if identifiers:
         raise UsageError(f"{label}: {_what_it_could_be(frame, identifiers, roles, runs)}")
@@ -109,8 +112,10 @@ def _what_it_could_be(
             f"{name!r}. Say --task-from {flag} --rollout-from {inner} if rows of one {name!r} are repeats, or --task-from "
             f"{inner} --cluster {flag} if they are different tasks of one group"
         )
-    counter = "step" not in roles and frame.schema[name].is_numeric() and counts_rows(frame, name, runs)
-    places = [] if counter and not _is_named_identifier(name) else ["task", "seed"]
+    # An identifier of numbers that count up may be a step, however the rows of the file are sorted.
+    counter = "step" not in roles and frame.schema[name].is_numeric() and counts_rows(frame.sort(name), name, runs)
+    # Seeds count up too, and where they recur over tasks they are never independent repeats.
+    places = ["seed"] if (counter and not _is_named_identifier(name)) or "seed" in words_of(name) else ["task", "seed"]
     one_task = "task" in roles and frame[roles["task"]].n_unique() == 1  # the name of a benchmark
     roles_left = [
         role
@@ -173,7 +178,7 @@ def refuse_runs(frame: pl.DataFrame, label: str, roles: Mapping[str, str], colum
         )
         if not bool((runs["arms"] == 1).all()) or int((runs["places"] > 1).sum()) < 0.8 * runs.height:
             continue
-        if not inside and not named:
+        if not inside and not named and not _evenly_repeated(known, name):
             continue
         several = int(runs.group_by("arm").len()["len"].max() or 0) > 1  # type: ignore[arg-type]
         if not several:
@@ -193,6 +198,29 @@ def refuse_runs(frame: pl.DataFrame, label: str, roles: Mapping[str, str], colum
             f"several rows, so rows of one run are not independent. To compare the means of runs (an arm needs 3), {filled}"
             f"say --seed-from {flag} --seeds crossed --unpaired --tasks fixed; or --ignore {flag} if it means nothing"
         )
+
+
+def arms_like_runs(arms: Sequence[object]) -> list[str]:
+    """A note where arms are called like runs of one arm, such as `base-seed0` and `base-seed1`."""
+    runs: dict[str, list[str]] = {}
+    for arm in map(str, arms):
+        if match := RUN_NAME.fullmatch(arm):
+            runs.setdefault(match[1], []).append(arm)
+    alike = {stem: names for stem, names in runs.items() if len(names) > 1}
+    if not alike:
+        return []
+    stem, names = next(iter(alike.items()))
+    return [
+        f"arms {names[0]!r} and {names[1]!r} are called like runs of one arm ({stem}): each counts as an arm of its own, and the "
+        "verdict is about these runs only. To compare what they are runs of, split the name into a column for the arm and "
+        "one for the seed"
+    ]
+
+
+def _evenly_repeated(frame: pl.DataFrame, name: str) -> bool:
+    """Whether every value stands on three rows or more, as often as every other: workers of each arm, say."""
+    counts = frame[name].value_counts()["count"]
+    return counts.n_unique() == 1 and int(counts[0]) > 2
 
 
 def _names_runs(name: str) -> bool:
@@ -255,7 +283,8 @@ def refuse_duplicates(
 def groups_of_tasks(frame: pl.DataFrame, roles: Mapping[str, str], ignored: Sequence[str]) -> dict[str, dict[str, str]]:
     """Columns that group tasks and that nothing uses, such as `repo`: column to task to group.
 
-    A group is a function of the task. As many groups as tasks are other names of them.
+    A group is a function of the task. As many groups as tasks are other names of them. A task without a group is one of
+    its own.
     """
     import polars as pl
 
@@ -265,11 +294,14 @@ def groups_of_tasks(frame: pl.DataFrame, roles: Mapping[str, str], ignored: Sequ
     groups = {}
     for name, kind in frame.schema.items():
         if name in (*roles.values(), *ignored) or not (
-            kind == pl.String or kind.is_integer() or kind == pl.Categorical
+            kind == pl.String or kind.is_numeric() or kind == pl.Categorical
         ):
             continue
         pairs = frame.select(task, name).unique(maintain_order=True)
-        tasks, levels = pairs[task].n_unique(), pairs[name].n_unique()
-        if pairs.height == tasks and not pairs[name].null_count() and 1 < levels < tasks:
-            groups[name] = {str(key): str(level) for key, level in pairs.iter_rows()}
+        named = pairs.drop_nulls(name)
+        tasks, levels = pairs[task].n_unique(), named[name].n_unique()
+        if pairs.height == tasks and 1 < levels < named.height:
+            groups[name] = {
+                str(key): f"{key} alone" if level is None else str(level) for key, level in pairs.iter_rows()
+            }
     return groups

@@ -142,7 +142,9 @@ def refuse_second_values(
     others = [name for name in frame.columns if name not in keys and first[name].n_unique() > 1]
     # Text first: numbers are mostly what was measured.
     others.sort(key=lambda name: name in names)
-    telling = [name for name in others if name not in names] or [name for name in others if name not in VALUES]
+    telling = [name for name in others if name not in names] or [
+        name for name in others if name not in VALUES and not frame.schema[name].is_float()
+    ]
     who = f"{first[roles['arm']][0]!r} has {first.height} values for " + ", ".join(
         f"{role} {first[roles[role]][0]!r}" for role in ("task", "seed", "rollout") if role in roles
     )

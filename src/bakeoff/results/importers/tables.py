@@ -9,11 +9,12 @@ failure of the arm. Nothing is averaged over or thrown away in silence: how each
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,8 @@ class Tables:
     name = "tables"
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
-        self._columns = Columns(**dict(columns or {}))
+        known = {field.name for field in fields(Columns)}
+        self._columns = Columns(**{name: value for name, value in (columns or {}).items() if name in known})
 
     def claims(self, path: Path) -> list[Path]:
         return [path] if is_table(path) else []
@@ -64,9 +66,18 @@ def read_tables(paths: Sequence[Path], columns: Columns) -> Results:
     import polars as pl
 
     frames = []
+    known: dict[bytes, Path] = {}
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path}: no such file")
+        if len(paths) > 1 and not columns.keep_duplicates:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+            if (other := known.setdefault(digest, path)) is not path:
+                raise UsageError(
+                    f"{path}: has the same content as {other}, and copies are not runs; leave one of them out, or say "
+                    "--keep-duplicates if they are separate runs"
+                )
         try:
             frame = read_file(path)
         except (pl.exceptions.PolarsError, OSError) as error:
@@ -136,6 +147,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         table_settings.refuse_second_values(used, label, keys_of_runs, roles, values)
     statuses = _statuses(frame, label, roles)
     notes += table_checks.errors_reported(frame, roles, statuses)
+    notes += table_checks.arms_like_runs(frame[roles["arm"]].unique(maintain_order=True).to_list())
     unused = sum(
         status not in ("", "succeeded") and any(value is not None for value in cell.values())
         for status, cell in zip(statuses, cells, strict=True)
@@ -160,7 +172,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         usual=usual,
         series_summary=Summary(type="auc") if steps.column is not None else None,
         groups=table_checks.groups_of_tasks(frame, roles, [*columns.ignore, *steps.others]),
-        repeats=roles["rollout"] if "rollout" in roles and frame.schema[roles["rollout"]].is_numeric() else "",
+        repeats=roles.get("rollout", ""),
         incidental=incidental,
         notes=tuple(notes),
         reading={

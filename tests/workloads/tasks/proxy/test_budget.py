@@ -111,6 +111,21 @@ def test_a_reservation_counts_all_answers_pictures_and_texts_that_look_like_pict
     assert gemini.capped({"model": "m", **config}, 40)["generationConfig"]["maxOutputTokens"] == 20
 
 
+def test_a_reservation_is_as_large_as_any_server_may_read_the_request() -> None:
+    """Servers know one of two limits, and take numbers that are written as text."""
+    chat, gemini = WIRES_OF["chat"], WIRES_OF["gemini"]
+    two = {"model": "m", "messages": [], "max_completion_tokens": 10, "max_tokens": 90_000}
+    assert Asked.of(chat, two).longest == 90_000
+    assert Asked.of(chat, {**two, "max_tokens": -1}).longest == LONGEST_ANSWER
+    assert chat.capped({**two, "max_tokens": -1}, 5_000).get("max_tokens") is None
+    texts = {"model": "m", "messages": [], "n": "8", "max_tokens": "1000"}
+    assert Asked.of(chat, texts).longest == 8_000
+    assert chat.capped(texts, 4_000)["max_tokens"] == 500
+    config = {"generationConfig": {"candidateCount": "4", "maxOutputTokens": "9000"}}
+    assert Asked.of(gemini, {"model": "m", "contents": [], **config}).longest == 36_000
+    assert gemini.capped({"model": "m", **config}, 20_000)["generationConfig"]["maxOutputTokens"] == 5_000
+
+
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("budget", [Budget(tokens=1000), Budget(cost=2000e-6)])
 def test_an_answer_may_be_as_long_as_the_budget_has_room_for(wire: str, budget: Budget, tmp_path: Path) -> None:

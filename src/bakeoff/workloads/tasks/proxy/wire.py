@@ -177,20 +177,23 @@ class Wire(ABC):
     def capped(self, sent: Json, most: int) -> Json:
         """`sent` with an answer of at most `most` tokens: limits are lowered, or the first one is added."""
         names = self.answer_limits
-        lowered = {name: min(sent[name], most) for name in names if is_count(sent.get(name))}
-        if lowered or most >= ADDED_BELOW:
-            return {**sent, **lowered}
+        lowered = {name: min(integer(sent[name]), most) for name in names if is_count(sent.get(name))}
+        if not lowered and most >= ADDED_BELOW:
+            return sent
         # A limit that is no count (-1) means none to some servers.
-        return {**{key: value for key, value in sent.items() if key not in names}, names[0]: most}
+        return {key: value for key, value in sent.items() if key not in names} | (lowered or {names[0]: most})
 
     def answers(self, body: Json) -> int:
         """How many answers a request asks for; each may be as long as `limit` says."""
         return 1
 
     def limit(self, body: Json) -> int | None:
-        """Most tokens of each answer, where the request sets a limit."""
-        limits = [integer(body[name]) for name in self.answer_limits if is_count(body.get(name))]
-        return min(limits) if limits else None
+        """Most tokens of each answer, where the request sets a limit.
+
+        Of two limits the larger one: servers differ in which of them they know.
+        """
+        limits = [body[name] for name in self.answer_limits if body.get(name) is not None]
+        return max(map(integer, limits)) if limits and all(map(is_count, limits)) else None
 
     def hidden(self, body: Json, data: Json) -> bool:
         """Whether this event answers something that only the proxy asked for, so the client must not see it."""
@@ -302,13 +305,18 @@ def logprobs_of(entries: Any) -> list[float]:
 
 
 def integer(value: Any) -> int:
-    """A count; 0 for anything that cannot be one."""
+    """A count; 0 for anything that cannot be one. Servers take "8" for 8, as JSON of protocol buffers writes numbers."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return 0
     return int(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0
 
 
 def is_count(value: Any) -> bool:
     """Whether a value is a number above 0, as a limit or a count is; servers take `1e3` for 1000, too."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and integer(value) > 0
+    return not isinstance(value, bool) and integer(value) > 0
 
 
 def amount(value: Any) -> float | None:

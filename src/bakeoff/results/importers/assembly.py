@@ -1,0 +1,246 @@
+"""What importers yield becomes `Results`: runs of arms with names, how they are judged, and how they were read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bakeoff.errors import UsageError
+from bakeoff.results.importers.foreign import STATUSES, ForeignRun, Item, Mean, Measure, Reading
+from bakeoff.results.importers.identity import Overrides, apply, arms_of, settle_reruns
+from bakeoff.results.table import Results, Row, is_number, number_repeats
+from bakeoff.spec.experiment import Analysis, Summary
+
+TRAINED = Analysis(seeds="crossed")
+"""How runs from elsewhere are judged: one seed is one trained policy, whatever it is scored on."""
+TRAINING_METRICS = (("mean_reward", "correct_rate"), ("overview/reward",))
+"""What training runs are compared on when nobody names a metric: those of a campaign, or of a benchmark."""
+MEAN_TOLERANCE = 5e-4
+"""Share by which a tool's own mean may differ from ours: tools print three or four digits."""
+
+
+def as_results(items: Iterable[Item], label: str, overrides: Overrides | None = None) -> Results:
+    """Make one table of what importers yielded: arms get names, and readings become notes and settings."""
+    overrides = overrides or Overrides()
+    rows: list[Row] = []
+    runs: list[ForeignRun] = []
+    readings: list[Reading] = []
+    for item in items:
+        if isinstance(item, Reading):
+            readings.append(item)
+        elif isinstance(item, Row):
+            rows.append(item)
+        else:
+            runs.append(item)
+    apply(runs, overrides)
+    arms, fields = arms_of(runs, overrides)
+    left_out = settle_reruns(runs, arms, overrides.reruns)
+    notes = [note for reading in readings for note in reading.notes]
+    if len(fields) > 1:
+        notes.append(f"arms are told apart by {', '.join(fields)}")
+    reading = _account(runs, arms, fields, readings, overrides, left_out) if runs else {}
+    groups = _groups(runs)
+    rows += _rows(runs, arms)
+    return Results(
+        rows=number_repeats(rows),
+        label=label,
+        analysis=_analysis(rows, readings),
+        series_summary=Summary(type="auc"),
+        usual=training_metrics,
+        reading=reading,
+        groups=groups,
+        notes=tuple(dict.fromkeys(notes)),
+        problems=tuple(problem for reading in readings for problem in reading.problems),
+        tools=tuple(dict.fromkeys((reading.tool, reading.version) for reading in readings if reading.tool)),
+    )
+
+
+def training_metrics(known: Sequence[str]) -> Sequence[str]:
+    return next((names for names in TRAINING_METRICS if set(names) <= set(known)), ())
+
+
+def _rows(runs: list[ForeignRun], arms: Sequence[str]) -> list[Row]:
+    """Return a row for each run, and empty `runs` on the way: a million runs are not in memory twice.
+
+    `arms` has the name for each. Raises UsageError where a run was read twice, such as through a link.
+    """
+    resolve, is_directory = cache(Path.resolve), cache(Path.is_dir)
+    names, rows = iter(arms), []
+    runs.reverse()
+    members: dict[Path, set[str | None]] = {}
+    repeats: dict[tuple[str, str], int] = {}
+    while runs:
+        run = runs.pop()
+        source, arm = run.source, next(names)
+        own_directory = is_directory(source.path)
+        # Else several runs of one file that nothing tells apart. `settle_reruns` has looked at logs.
+        if run.log is None and (own_directory or source.member is not None):
+            known = members.setdefault(resolve(source.path), set())
+            if source.member in known:
+                raise UsageError(f"{source} is read twice; the same run cannot count twice")
+            known.add(source.member)
+        repeat = run.repeat or 0
+        if run.seed is None:
+            repeat = repeats.get((arm, run.task), 0)
+            repeats[arm, run.task] = repeat + 1
+        rows.append(
+            Row(
+                arm=arm,
+                task=run.task,
+                seed=run.seed,
+                rollout=repeat,
+                status=STATUSES[run.outcome],
+                metrics=run.metrics,
+                series=run.series,
+                run_id=run.run or "",
+                directory=source.path if own_directory else None,
+                started_at=run.started_at,
+                ended_at=run.ended_at,
+                error=run.error,
+                group=run.group,
+                source=source,
+                transcript=run.transcript,
+            )
+        )
+    return rows
+
+
+def _analysis(rows: Sequence[Row], readings: Sequence[Reading]) -> Analysis:
+    """How the runs are judged: as the tool says, with the metric that it scores by, and which way is better.
+
+    Raises UsageError where two sources give one metric another direction or range.
+    """
+    analysis = next((reading.analysis for reading in readings if reading.analysis is not None), TRAINED)
+    measures: dict[str, Measure] = {}
+    for reading in readings:
+        for name, measure in reading.metrics.items():
+            if measures.setdefault(name, measure) != measure:
+                raise UsageError(
+                    f"sources disagree about {name!r}: {measures[name]} and {measure}; read them one by one, or make them agree"
+                )
+    reported = {name for row in rows for name in (*row.metrics, *row.series)}
+    measures = {name: measure for name, measure in measures.items() if name in reported}
+    if not measures or analysis.metric is not None:
+        return analysis
+    metric, first = next(iter(measures.items()))
+    directions = {name: measure.direction for name, measure in measures.items() if measure.direction is not None}
+    return analysis.model_copy(
+        update={"metric": metric, "direction": first.direction, "bounds": first.bounds, "directions": directions}
+    )
+
+
+def _groups(runs: Sequence[ForeignRun]) -> dict[str, dict[str, str]]:
+    """Tasks by group, where every task has one and groups are not other names of the tasks."""
+    pairs = {(run.task, run.group) for run in runs}
+    tasks, groups = {task for task, _ in pairs}, {group for _, group in pairs}
+    if len(pairs) > len(tasks) or None in groups or not 1 < len(groups) < len(tasks):
+        return {}
+    return {"group": {task: str(group) for task, group in sorted(pairs, key=str)}}
+
+
+# -- how the runs were read
+
+
+def _account(
+    runs: Sequence[ForeignRun],
+    arms: Sequence[str],
+    fields: Sequence[str],
+    readings: Sequence[Reading],
+    overrides: Overrides,
+    left_out: int,
+) -> dict[str, Any]:
+    """Count what the reading line says (`results.reading` makes the sentence)."""
+    outcomes = Counter((run.outcome, run.error is not None) for run in runs)
+    infra = sum(
+        run.error is not None and overrides.infra_error is not None and bool(overrides.is_infrastructure(run.error))
+        for run in runs
+    )
+    sizes = Counter(run.log.path if run.log is not None else run.source.path for run in runs)
+    tools: dict[str, list[str]] = {}
+    for reading in readings:
+        if reading.tool:
+            tools.setdefault(reading.tool, []).append(reading.version)
+    return {
+        "tools": {tool: sorted(set(versions) - {""}) for tool, versions in tools.items()},
+        "unit": next((reading.unit for reading in readings), "run"),
+        "source": "log" if any(run.log is not None for run in runs) else "file",
+        "runs": len(runs),
+        "logs": len(sizes),
+        "each": next(iter(sizes.values())) if len(set(sizes.values())) == 1 else None,
+        "arms": list(dict.fromkeys(arms)),
+        "arm_from": list(fields),
+        "failed": sum(number for (outcome, _), number in outcomes.items() if outcome == "failed"),
+        "missing": sum(number for (outcome, _), number in outcomes.items() if outcome == "missing"),
+        "infrastructure": infra,
+        "scored_with_error": outcomes["scored", True],
+        "left_out": left_out,
+        "means": _other_means(runs, readings),
+        "remarks": list(dict.fromkeys(remark for reading in readings for remark in reading.remarks)),
+    }
+
+
+def _other_means(runs: Sequence[ForeignRun], readings: Sequence[Reading]) -> list[dict[str, Any]]:
+    """Return means that the tool reports and that ours are not, with ours beside them.
+
+    A failed run counts the bad end of the metric's range in ours, as in a verdict; `without_failed` says that the tool's is
+    the mean of the others alone.
+    """
+    means = [(mean, reading) for reading in readings for mean in reading.means]
+    if not means:
+        return []
+    by_log: dict[Path | None, list[ForeignRun]] = {None: list(runs)}
+    for run in runs:
+        if run.log is not None:
+            by_log.setdefault(run.log.path, []).append(run)
+    measures = {name: measure for reading in readings for name, measure in reading.metrics.items()}
+    differing = []
+    for mean, reading in means:
+        chosen = [run for run in by_log.get(mean.log, ()) if _is_part(run, mean)]
+        values = [
+            float(value)  # type: ignore[arg-type]
+            for run in chosen
+            if run.outcome not in ("failed", "missing") and is_number(value := run.metrics.get(mean.metric))
+        ]
+        values = [value for value in values if math.isfinite(value)]
+        failure = _failure(measures.get(mean.metric))
+        failed = sum(run.outcome == "failed" for run in chosen)
+        known = values + [failure] * failed if failure is not None else values
+        ours, scored = _mean(known), _mean(values)
+        if not _close(ours, mean.value) or (failed and failure is None):
+            differing.append(
+                {
+                    "tool": reading.tool,
+                    "metric": mean.name or mean.metric,
+                    "value": mean.value,
+                    "ours": None if math.isnan(ours) or (failed and failure is None) else ours,
+                    "runs": len(known),
+                    "without_failed": bool(failed) and _close(scored, mean.value),
+                    "log": None if mean.log is None else str(mean.log),
+                    "labels": {key: str(value) for key, value in mean.labels.items()},
+                }
+            )
+    return differing
+
+
+def _is_part(run: ForeignRun, mean: Mean) -> bool:
+    return (mean.group is None or run.group == mean.group) and all(
+        run.labels.get(key) == label for key, label in mean.labels.items()
+    )
+
+
+def _failure(measure: Measure | None) -> float | None:
+    if measure is None or measure.bounds is None:
+        return None
+    return measure.bounds[1] if measure.direction == "minimize" else measure.bounds[0]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _close(ours: float, theirs: float) -> bool:
+    return abs(ours - theirs) <= MEAN_TOLERANCE * max(1.0, abs(theirs))

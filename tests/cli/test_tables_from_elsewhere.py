@@ -1,0 +1,157 @@
+"""Tables with other people's column names, orders and habits: what is asked for leads to the right verdict."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+Bakeoff = Callable[..., Result]
+
+
+def write(rows: Sequence[dict[str, Any]], name: str = "t.csv") -> None:
+    with Path(name).open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+@pytest.mark.parametrize("name", ["random_seed", "replica"])
+def test_a_number_that_recurs_over_tasks_may_be_the_seed(bakeoff: Bakeoff, name: str) -> None:
+    rng = np.random.default_rng(1)
+    luck = {(agent, seed): rng.normal() for agent in "xy" for seed in range(5)}
+    write([
+        {"agent": agent, "scenario": f"s{task}", name: seed, "points": round(luck[agent, seed] + 0.1 * rng.normal(), 3)}
+        for agent in "xy" for task in range(12) for seed in range(5)
+    ])  # fmt: skip
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and f"--seed-from {name}" in refused.stderr and "--task-from" not in refused.stderr
+    fixed = bakeoff("compare", "t.csv", "--seed-from", name)
+    assert "tasks like these 12 and seeds like these 5 (units: both)" in fixed.stdout
+
+
+def test_steps_are_recognised_in_any_order_of_rows(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(2)
+    rows = [
+        {"agent": agent, "seed": seed, "env_frames": 1000 * step, "points": round(step + rng.normal(), 3)}
+        for agent in "xy" for seed in range(5) for step in range(12)
+    ]  # fmt: skip
+    write([rows[place] for place in rng.permutation(len(rows))])
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "--step-from env_frames" in refused.stderr
+    assert "--task-from env_frames" not in refused.stderr
+
+
+def test_seeds_that_are_ranks_are_not_pairs(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(3)
+    scores = {agent: sorted(rng.normal(size=9).round(3) + (agent == "y"), reverse=True) for agent in "xy"}
+    rows = [
+        {"agent": agent, "seed": rank, "points": value} for agent in "xy" for rank, value in enumerate(scores[agent])
+    ]
+    write(rows)
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "'points' is sorted along the seeds in every arm" in refused.stderr
+    assert "N = 9 per arm" in bakeoff("compare", "t.csv", "--unpaired").stdout
+    write([row | {"seed": (5 * row["seed"]) % 9} for row in rows])  # the same pairs, in an order of their own
+    assert bakeoff("compare", "t.csv").exit_code == 0
+
+
+def test_one_file_given_twice_is_not_twice_as_many_runs(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(4)
+    write([{"agent": agent, "correct": int(rng.random() < 0.5)} for agent in "xy" for _ in range(40)], "first.csv")
+    Path("copy.csv").write_bytes(Path("first.csv").read_bytes())
+    Path("link.csv").symlink_to("first.csv")
+    for other in ("first.csv", "copy.csv", "link.csv"):
+        refused = bakeoff("compare", "first.csv", other)
+        assert refused.exit_code == 2 and f"{other}: has the same content as first.csv" in refused.stderr
+    assert "N = 80 per arm" in bakeoff("compare", "first.csv", "copy.csv", "--keep-duplicates").stdout
+
+
+def test_copies_whose_times_differ_are_copies(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(5)
+    points = {(agent, seed): round(rng.normal(), 4) for agent in "xy" for seed in range(8)}
+    rows = [
+        {"agent": agent, "seed": seed, "points": points[agent, seed % 6], "duration_s": round(60 + rng.random(), 3)}
+        for agent in "xy" for seed in range(8)
+    ]  # fmt: skip
+    write(rows)
+    refused = bakeoff("compare", "t.csv", "--metric", "points")
+    assert refused.exit_code == 2 and "seeds 0 and 6; 1 and 7 have equal values" in refused.stderr
+    write([{name: value for name, value in row.items() if name != "points"} for row in rows])
+    assert bakeoff("compare", "t.csv", "--metric", "duration_s", "--direction", "minimize").exit_code == 3
+
+
+@pytest.mark.parametrize("spelling", ["text", "float"])
+def test_a_column_of_groups_may_have_empty_cells(bakeoff: Bakeoff, spelling: str) -> None:
+    rng = np.random.default_rng(6)
+    shared = rng.normal(size=10)
+    write([
+        {"agent": agent, "question": f"q{group}-{part}", "book": "" if part == 5 else f"b{group}" if spelling == "text" else float(group),
+         "points": round((agent == "y") * (0.45 + shared[group]) + 0.2 * rng.normal(), 3)}
+        for agent in "xy" for group in range(10) for part in range(6)
+    ])  # fmt: skip
+    result = bakeoff("compare", "t.csv", "--metric", "points")
+    assert "groups by 'book'" in result.stdout and "--cluster book" in result.stdout
+
+
+def test_rows_of_one_worker_are_not_independent_without_tasks_either(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(7)
+    luck = {(agent, number): rng.normal() for agent in "xy" for number in range(4)}
+    write([
+        {"agent": agent, "worker": f"{agent}{number}", "points": luck[agent, number] + 0.1 * rng.normal()}
+        for agent in "xy" for number in range(4) for _ in range(12)
+    ])  # fmt: skip
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "column 'worker' names runs" in refused.stderr
+
+
+def test_a_measured_column_is_not_proposed_as_the_task(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(8)
+    write([{"agent": agent, "seed": s % 9, "points": round(rng.normal(), 3)} for agent in "xy" for s in range(18)])
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "only what was measured tells the rows apart" in refused.stderr
+
+
+@pytest.mark.parametrize("metric", ["price", "err_pct", "kl_div", "false_positive_rate", "co2", "bug_count", "jitter"])
+def test_other_names_of_which_less_may_be_better(bakeoff: Bakeoff, metric: str) -> None:
+    rng = np.random.default_rng(9)
+    write([{"agent": agent, "seed": s, metric: round(5 + rng.normal(), 3)} for agent in "xy" for s in range(9)])
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and f"is more '{metric}' better, or less?" in refused.stderr
+
+
+def test_one_arm_in_other_units_is_labelled(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(10)
+    write([
+        {"agent": agent, "seed": s, "rt": round((0.6 if agent == "x" else 600) * (1 + 0.1 * rng.random()), 4)}
+        for agent in "xy" for s in range(9)
+    ])  # fmt: skip
+    assert "times as large as that of x: if they are in different units" in bakeoff("compare", "t.csv").stdout
+
+
+@pytest.mark.parametrize("ending", ["-seed{}", "_s{}", "/run_{}"])
+def test_arms_that_are_called_like_runs_are_labelled(bakeoff: Bakeoff, ending: str) -> None:
+    rng = np.random.default_rng(11)
+    write([
+        {"agent": agent + ending.format(run), "scenario": f"s{task}", "points": round(rng.normal(), 3)}
+        for agent in ("base", "tuned") for run in range(3) for task in range(8)
+    ])  # fmt: skip
+    assert "are called like runs of one arm (base)" in bakeoff("compare", "t.csv").stdout
+    write([{"agent": agent, "seed": s, "points": rng.normal()} for agent in ("gpt-4", "gpt-5") for s in range(8)])
+    assert "called like runs" not in bakeoff("compare", "t.csv").stdout
+
+
+def test_named_repeats_that_are_one_policy_on_every_task_are_refused(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(12)
+    luck = {(agent, number): rng.normal() for agent in "xy" for number in range(5)}
+    write([
+        {"agent": agent, "scenario": f"s{task}", "run_id": f"{agent}-{number}", "points": luck[agent, number] + 0.1 * rng.normal()}
+        for agent in "xy" for number in range(5) for task in range(12)
+    ])  # fmt: skip
+    refused = bakeoff("compare", "t.csv", "--rollout-from", "run_id")
+    assert refused.exit_code == 2 and "as if each were one run" in refused.stderr
