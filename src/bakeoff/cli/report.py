@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.cli import print_note
 from bakeoff.cli.display import print_json
-from bakeoff.cli.options import FILE, find_experiment, json_option, root_option
+from bakeoff.cli.options import FILE, find_experiment, json_option, note_shadowed, root_option
 from bakeoff.cli.questions import JUDGING, ask, column_options, columns, question_options
 from bakeoff.errors import UsageError
 from bakeoff.verdicts.question import Compare
@@ -74,7 +73,6 @@ def _open(
     names: tuple[str, ...], directory: Path | None, csv: Path | None, root: Path, columns: dict[str, Any]
 ) -> tuple[Results, Path]:
     """Read the results, and say where their report goes when nobody names a place."""
-    from bakeoff.records.layout import shadowed
     from bakeoff.results.sources import expand, read_names
 
     if directory is not None or csv is not None:
@@ -86,9 +84,7 @@ def _open(
             title = home.name if isinstance(source, Path) else source.experiment
             return replace(_read_foreign(home, csv), label=title), home / "report"
         names = (str(source.directory),)
-    for name in names:
-        if (note := shadowed(name.partition(":")[0], root)) is not None:
-            print_note(note)
+    note_shadowed(names, root)
     results = read_names(expand(names) or ["latest"], root, columns)
     if results.edition is not None:
         return results, results.edition.paths.directory / "report"
