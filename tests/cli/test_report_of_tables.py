@@ -66,3 +66,11 @@ def test_columns_of_a_table_are_named_as_in_compare(table: Path) -> None:
     assert "--arm-from" in invoke("report", "scores.csv", code=2)
     invoke("report", "scores.csv", "--metric", "score", "--arm-from", "colour")
     assert "2: old, new" in text_of(table.parent / "scores-report" / "index.html")
+
+
+def test_a_plot_of_a_table_takes_the_names_of_its_columns_too(table: Path) -> None:
+    table.write_text(table.read_text().replace("arm", "colour", 1).replace("new,11,,,crashed\n", ""))
+    asked = ("scores.csv", "--metric", "score", "--arm-from", "colour", "-o", "runs.svg", "--json")
+    told = json.loads(invoke("plot", "profiles", *asked))
+    assert told["settings"]["arm_column"] == "colour" and "keep_duplicates" not in told["settings"]
+    assert (table.parent / "runs.svg").stat().st_size > 0
