@@ -18,7 +18,7 @@ from bakeoff.spec.select import expression
 if TYPE_CHECKING:
     import polars as pl
 
-    from bakeoff.engine.scheduler import Observer, Summary
+    from bakeoff.engine.scheduler import Observer, SessionSummary
     from bakeoff.engine.session import Options
     from bakeoff.results.table import Results
     from bakeoff.verdicts.comparison import Verdict
@@ -49,7 +49,7 @@ class Experiment:
         allow_code_change: bool = False,
         only: str | None = None,
         observers: Sequence[Observer] = (),
-    ) -> Summary:
+    ) -> SessionSummary:
         """Do what is missing and return when it is done. Runs that fail are in the summary, not raised.
 
         Raises UsageError on another system than Linux.
@@ -74,7 +74,7 @@ class Experiment:
         finally:
             session.close()
 
-    def _run_until_decided(self, options: Options, observers: Sequence[Observer]) -> Summary:
+    def _run_until_decided(self, options: Options, observers: Sequence[Observer]) -> SessionSummary:
         from bakeoff.engine.session import open_session
         from bakeoff.verdicts.sequential.until_decided import UntilDecided, prepare
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import bakeoff as package
 from bakeoff.cli import main
 from bakeoff.records.edition import Edition
+from bakeoff.results.editions import edition_results
 from bakeoff.web.contents import Contents
 
 Bakeoff = Callable[..., Result]
@@ -251,5 +252,5 @@ def test_the_cost_plot_uses_the_declared_cost(make_edition: Callable[..., Editio
         return {"status": "succeeded", "metrics": metrics}
 
     text = FILE.replace('metric = "latency"', 'metric = "latency"\nprimary = ["cost_usd"]')
-    contents = Contents(make_edition("served", costs, text=text, files=False), "served")
+    contents = Contents(edition_results(make_edition("served", costs, text=text, files=False)))
     assert contents.cost_metric == "cost_usd"

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from bakeoff.engine.executors import Executor, ExecutorSetup
 from bakeoff.engine.executors.slurm import SlurmSettings
 from bakeoff.engine.queue import Queue
-from bakeoff.engine.scheduler import INTERRUPTED, Scheduler, Summary, Switch
+from bakeoff.engine.scheduler import INTERRUPTED, Scheduler, SessionSummary, Switch
 from bakeoff.engine.session import Options, Session, open_session
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.records.run import Attempt
@@ -60,7 +60,7 @@ class Scripted:
         self.held.clear()
 
 
-def scheduled(lab: Lab, executor: Executor, switch: Switch | None = None) -> tuple[Summary, Session]:
+def scheduled(lab: Lab, executor: Executor, switch: Switch | None = None) -> tuple[SessionSummary, Session]:
     lab.experiment(FILE, anywhere="def run(): ...")
     session = open_session(load_plan(lab.place / "trial.toml"), Options(lab.root))
     with closing(session):

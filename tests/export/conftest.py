@@ -13,8 +13,7 @@ import pytest
 
 from bakeoff.export.exporting import FORMATS, export
 from bakeoff.export.rollouts import Filters
-from bakeoff.records.edition import Edition
-from bakeoff.records.layout import find_edition
+from bakeoff.results.sources import open_results
 from support.experiments import made_once, run_talks
 
 ROOT = Path(__file__).parents[2]
@@ -27,18 +26,18 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def edition(talks: Path) -> Any:
-    with closing(Edition.open(find_edition("talks", talks))) as edition:
-        yield edition
+def results(talks: Path) -> Any:
+    with closing(open_results(["talks"], talks)) as results:
+        yield results
 
 
 @pytest.fixture(scope="session")
 def exported(talks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with every format below its own name."""
     place = tmp_path_factory.mktemp("exported")
-    with closing(Edition.open(find_edition("talks", talks))) as edition:
+    with closing(open_results(["talks"], talks)) as results:
         for name, form in FORMATS.items():
-            export(edition, name, Filters(), output=place / form.file)
+            export(results, name, Filters(), output=place / form.file)
     return place
 
 

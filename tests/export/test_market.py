@@ -13,7 +13,8 @@ import pytest
 
 from bakeoff.export.exporting import export
 from bakeoff.export.rollouts import Filters
-from bakeoff.records.edition import Edition
+from bakeoff.results.editions import edition_results
+from bakeoff.results.table import Results
 from bakeoff.workloads.market import snapshot
 from bakeoff.workloads.market.scenario import scenario
 from support.processes import Lab
@@ -46,21 +47,21 @@ def trader(body: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def traded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edition]:
+def traded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     with scripted(trader) as model, Lab(tmp_path_factory.mktemp("traded")) as lab:
         snapshot.generate(scenario(duration_minutes=3, perpetuals=1), 7, lab.place / "snapshot.json")
         lab.experiment(EXPERIMENT.format(url=model.url), "traded")
         lab.run("traded", jobs=1)
         assert lab.statuses("traded") == {"succeeded": 8}
         with closing(lab.edition("traded")) as edition:
-            yield edition
+            yield edition_results(edition)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_rollouts_of_one_world_by_one_policy_are_a_group(traded: Edition, tmp_path: Path) -> None:
+def test_rollouts_of_one_world_by_one_policy_are_a_group(traded: Results, tmp_path: Path) -> None:
     summary = export(traded, "trl-grpo", Filters(), output=tmp_path / "grpo.jsonl")
     assert (summary.groups, summary.rollouts) == (2, 4)
     assert summary.equal_groups == 2  # the script draws nothing, so rollouts do not differ
@@ -68,7 +69,7 @@ def test_rollouts_of_one_world_by_one_policy_are_a_group(traded: Edition, tmp_pa
 
 
 def test_on_a_scenario_file_rollouts_are_one_group_whatever_the_seed_of_the_agent(
-    traded: Edition, tmp_path: Path
+    traded: Results, tmp_path: Path
 ) -> None:
     summary = export(traded, "art", Filters(arms=["random"]), render=True, output=tmp_path / "art.jsonl")
     assert (summary.groups, summary.rollouts, summary.equal_groups) == (1, 4, 0)
@@ -77,7 +78,7 @@ def test_on_a_scenario_file_rollouts_are_one_group_whatever_the_seed_of_the_agen
     assert [one["metadata"]["seed"] for one in group["trajectories"]] == [1, 1, 2, 2]
 
 
-def test_a_language_models_turns_keep_their_tools_and_calls(traded: Edition, tmp_path: Path) -> None:
+def test_a_language_models_turns_keep_their_tools_and_calls(traded: Results, tmp_path: Path) -> None:
     export(traded, "trl-sft", Filters(arms=["llm"]), output=tmp_path / "sft.jsonl")
     found = rows(tmp_path / "sft.jsonl")
     assert len(found) == 4 * 3 * 2  # rollouts, ticks, replies
@@ -87,7 +88,7 @@ def test_a_language_models_turns_keep_their_tools_and_calls(traded: Edition, tmp
     assert found[0]["completion"][0]["tool_calls"][0]["function"]["arguments"]["size"] == 100
 
 
-def test_what_was_hidden_stays_hidden(traded: Edition, tmp_path: Path) -> None:
+def test_what_was_hidden_stays_hidden(traded: Results, tmp_path: Path) -> None:
     export(traded, "parquet", Filters(), output=tmp_path / "steps.parquet")
     assert "truth" not in pl.read_parquet_schema(tmp_path / "steps.parquet")
     export(traded, "jsonl", Filters(), output=tmp_path / "steps.jsonl")
@@ -96,10 +97,10 @@ def test_what_was_hidden_stays_hidden(traded: Edition, tmp_path: Path) -> None:
     assert b"theta" in (tmp_path / "truth.jsonl").read_bytes()
 
 
-def test_the_rewards_of_an_episode_add_up_to_what_it_earned(traded: Edition, tmp_path: Path) -> None:
+def test_the_rewards_of_an_episode_add_up_to_what_it_earned(traded: Results, tmp_path: Path) -> None:
     export(traded, "parquet", Filters(), output=tmp_path / "steps.parquet")
     steps = pl.read_parquet(tmp_path / "steps.parquet")
     earned = steps.group_by("run_id").agg(pl.col("reward").sum(), pl.col("return").first())
     assert (earned["reward"] - earned["return"]).abs().max() < 1e-9
-    pnl = {run.run_id: run.metrics["total_pnl"] for run in traded.runs()}
+    pnl = {run.run_id: run.metrics["total_pnl"] for run in traded.rows}
     assert all(pnl[run_id] == pytest.approx(reward, abs=1e-6) for run_id, reward, _ in earned.rows())

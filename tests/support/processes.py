@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 import bakeoff
 from bakeoff.cli import main
-from bakeoff.engine.scheduler import Summary
+from bakeoff.engine.scheduler import SessionSummary
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import find_edition
 from bakeoff.records.series import read_block
@@ -114,7 +114,7 @@ class Lab:
         assert code is None or result.exit_code == code, f"exit code {result.exit_code}\n{result.output}"
         return result
 
-    def run(self, name: str = "trial", overrides: tuple[str, ...] = (), **how: Any) -> Summary:
+    def run(self, name: str = "trial", overrides: tuple[str, ...] = (), **how: Any) -> SessionSummary:
         """Through the Python door, in this process."""
         with self._as_environment():
             return bakeoff.load(self.place / f"{name}.toml", root=self.root, overrides=overrides).run(**how)

@@ -48,7 +48,7 @@ from bakeoff.engine.pilots.messages import (
 )
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.engine.queue import Queue
-from bakeoff.engine.scheduler import Observer, Scheduler, Summary, Switch
+from bakeoff.engine.scheduler import Observer, Scheduler, SessionSummary, Switch
 from bakeoff.engine.session import Session
 from bakeoff.records.claims import Claims, list_claims
 from bakeoff.records.edition import Edition
@@ -578,7 +578,7 @@ def scheduler_of(session: Session, executor: PilotExecutor, observers: Sequence[
     return scheduler
 
 
-def simulate(session: Session, cluster: Cluster, clock: Clock, pilots: int) -> tuple[Summary, PilotExecutor]:
+def simulate(session: Session, cluster: Cluster, clock: Clock, pilots: int) -> tuple[SessionSummary, PilotExecutor]:
     """Do all runs of the session in virtual time."""
     with virtual_time(clock):
         executor = executor_of(session, cluster, pilots)

@@ -23,7 +23,6 @@ from bakeoff.errors import UsageError
 from bakeoff.records.run import Attempt
 from bakeoff.results.editions import edition_results
 from bakeoff.spec.experiment import Analysis, Sequential
-from bakeoff.verdicts.answer import is_sequential
 from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.sequential import evidence_path
 from bakeoff.verdicts.sequential.evidence_path import SequentialReport, path_of, sequential_rule
@@ -413,6 +412,6 @@ def test_an_edition_without_any_pair_yet_says_so(tmp_path: Path) -> None:
 
 def test_an_edition_with_a_fixed_number_of_runs_has_no_path_to_follow(tmp_path: Path) -> None:
     with closing(editions.make_edition(tmp_path, files=False)) as edition:
-        assert not is_sequential(edition)
+        assert not edition_results(edition).is_sequential
         with pytest.raises(UsageError, match="fixed number of runs"):
             evidence_path.report(edition_results(edition))

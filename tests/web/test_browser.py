@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from bakeoff.results.importing import temporary_edition
+from bakeoff.results.editions import edition_results
 from bakeoff.results.table import Results, Row
 from bakeoff.web.folder import write
 from support.experiments import TROUBLE, TROUBLE_CODE
@@ -41,7 +41,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         lab.experiment(TROUBLE, "trouble", trouble_work=TROUBLE_CODE)
         lab.run("trouble")
         with closing(lab.edition("trouble")) as edition:
-            yield write(edition, edition.paths.directory / "report").index.parent
+            yield write(edition_results(edition), edition.paths.directory / "report").index.parent
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
                 metrics={} if failed else {f"metric{k}": float(noise[number, k]) for k in range(10)},
             )
         )  # fmt: skip
-    with closing(temporary_edition(Results(runs, "large"), "large", place)) as edition:
-        written = write(edition, place / "report")
+    written = write(Results(runs, "large"), place / "report")
     return written.index, written.bytes
 
 

@@ -14,10 +14,11 @@ import pytest
 
 from bakeoff.engine.session import Options, open_session
 from bakeoff.errors import StorageError
-from bakeoff.records.edition import Edition
+from bakeoff.results.editions import edition_results
 from bakeoff.spec.load import load_plan
 from bakeoff.text import number, printable
 from bakeoff.web import folder
+from bakeoff.web.contents import Contents
 from bakeoff.web.folder import MOST_BYTES, Page, write
 from support.experiments import TROUBLE, TROUBLE_CODE
 from support.processes import Lab
@@ -57,7 +58,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def report(lab: Lab) -> Path:
     with closing(lab.edition("trouble")) as edition:
-        return write(edition, lab.place / "report").index.parent
+        return write(edition_results(edition), lab.place / "report").index.parent
 
 
 class Reader(HTMLParser):
@@ -138,7 +139,7 @@ def test_the_same_results_give_the_same_bytes_and_an_earlier_report_leaves_nothi
     before = {str(file.relative_to(report)): file.read_bytes() for file in report.rglob("*.*")}
     (report / "assets" / "details-99.js").write_text("of a report that had more runs")
     with closing(lab.edition("trouble")) as edition:
-        write(edition, report)
+        write(edition_results(edition), report)
     assert {str(file.relative_to(report)): file.read_bytes() for file in report.rglob("*.*")} == before
 
 
@@ -159,7 +160,7 @@ def test_a_verdict_that_cannot_be_given_says_why_and_the_rest_is_there(lab: Lab)
     lab.experiment(TROUBLE.replace("bounds = [-5.0, 15.0]", "").replace('"trouble"', '"unscored"'), "unscored")
     lab.run("unscored", overrides=("seeds=4",))
     with closing(lab.edition("unscored")) as edition:
-        text = Reader(write(edition, lab.place / "unscored").index).text
+        text = Reader(write(edition_results(edition), lab.place / "unscored").index).text
     assert "No verdict. run wild__" in text and "analysis.failure_score" in text
     assert "Distribution of score" in text and "(1 failed)" in text
 
@@ -169,7 +170,7 @@ def test_a_run_still_to_come_is_not_called_a_failure(lab: Lab) -> None:
     lab.experiment(TROUBLE.replace('"trouble"', '"begun"'), "begun")
     lab.run("begun", overrides=("seeds=3", "budget.runs=9"))
     with closing(lab.edition("begun")) as edition:
-        text = Reader(write(edition, lab.place / "begun").index).text
+        text = Reader(write(edition_results(edition), lab.place / "begun").index).text
     assert "Not complete." in text and "not final" in text and "Failures" not in text
 
 
@@ -177,14 +178,14 @@ def test_a_run_still_to_come_is_not_called_a_failure(lab: Lab) -> None:
 def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(lab: Lab) -> None:
     (lab.place / "file").write_text("")
     with closing(lab.edition("trouble")) as edition, pytest.raises(StorageError, match="file"):
-        write(edition, lab.place / "file")
+        write(edition_results(edition), lab.place / "file")
 
 
-def own_pages(edition: Edition) -> Sequence[Page]:
-    return [Page("Timelines", "timelines", f"<p id='own'>{edition.planned()} timelines</p>")]
+def own_pages(contents: Contents) -> Sequence[Page]:
+    return [Page("Timelines", "timelines", f"<p id='own'>{len(contents.runs)} timelines</p>")]
 
 
-def bad_pages(edition: Edition) -> Sequence[Page]:
+def bad_pages(contents: Contents) -> Sequence[Page]:
     return [Page("Clash", "index", "")]
 
 
@@ -197,7 +198,7 @@ def test_a_workload_adds_pages_and_a_bad_one_does_not_cost_the_report(
     monkeypatch.setattr(EntryPoint, "load", lambda self: globals()[self.attr])
     monkeypatch.setattr(folder, "entry_points", lambda **wanted: EntryPoints([entry]).select(**wanted))
     with closing(lab.edition("plain")) as edition:
-        written = write(edition, lab.place / name)
+        written = write(edition_results(edition), lab.place / name)
     index = Reader(written.index)
     if function is own_pages:
         assert "timelines.html" in index.links
@@ -223,4 +224,4 @@ def test_an_experiment_of_which_nothing_has_ended_has_a_report(lab: Lab, tmp_pat
     file = lab.experiment(NOT_BEGUN, "idle", idle_work="def play(seed):\n    return {'score': seed}\n")
     open_session(load_plan(file), Options(lab.root)).close()
     with closing(lab.edition("idle")) as edition:
-        assert write(edition, tmp_path / "report").runs == 8
+        assert write(edition_results(edition), tmp_path / "report").runs == 8

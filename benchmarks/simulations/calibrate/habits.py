@@ -11,7 +11,6 @@ import numpy.typing as npt
 import polars as pl
 
 from bakeoff.records.looks import Look
-from bakeoff.results.copies import copied_seeds
 from bakeoff.results.importers.tables import frame_results
 from bakeoff.results.table import Declared, Results, Row
 from bakeoff.spec.experiment import Analysis
@@ -24,6 +23,7 @@ from bakeoff.verdicts.family import planned_family, primary_metrics
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Compare, Litmus
 from bakeoff.verdicts.questions.litmus import Rule, Rules, check_rule
+from bakeoff.verdicts.repeats import copied_seeds
 from bakeoff.verdicts.sequential import looks
 from calibrate.laws import Array, Rng
 from calibrate.table import ALPHA, CHECKED, Counts

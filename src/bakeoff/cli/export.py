@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bakeoff.cli.display import print_json, printable
-from bakeoff.cli.options import Several, SeveralValues, edition_argument, find_edition, json_option, root_option
+from bakeoff.cli.options import Several, SeveralValues, json_option, note_shadowed, root_option
 
 FORMATS = ("verifiers", "trl-sft", "trl-kto", "trl-grpo", "art", "atif", "sharegpt", "jsonl", "parquet")
 
@@ -29,7 +29,7 @@ def _quantiles(_ctx: click.Context, _option: click.Parameter, value: str | None)
 
 
 @click.command(cls=SeveralValues)
-@edition_argument
+@click.argument("names", nargs=-1, metavar="[SOURCE]...")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="What to write.")
 @click.option("--arms", cls=Several, metavar="ARM...", help="Only these arms; several values may follow.")
 @click.option("--tasks", cls=Several, metavar="TASK...", help="Only these tasks; several values may follow.")
@@ -38,13 +38,13 @@ def _quantiles(_ctx: click.Context, _option: click.Parameter, value: str | None)
 @click.option("--min-group", type=click.IntRange(min=1), help="Only groups of at least this many rollouts (default: 2 for art and trl-grpo, else 1).")  # fmt: skip
 @click.option("--render", is_flag=True, help="Also write trajectories without a language model as conversations: observations and actions as JSON.")  # fmt: skip
 @click.option("--with-truth", is_flag=True, help="Also write what the agent could not see (jsonl and parquet only).")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where to write (default: export/ in the edition's directory). An earlier export there is replaced.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH", help="Where to write (default: export/ in the edition's directory, or here). An earlier export there is replaced.")  # fmt: skip
 @root_option
 @json_option
 @click.pass_context
 def command(
     ctx: click.Context,
-    name: str,
+    names: tuple[str, ...],
     form: str,
     arms: tuple[str, ...],
     tasks: tuple[str, ...],
@@ -59,19 +59,23 @@ def command(
 ) -> None:
     """Write recorded trajectories as training data.
 
+    SOURCE is an experiment (default: the newest), or whatever `bakeoff compare` takes: runs of other tools are written
+    where their source holds what was said in them.
+
     A group holds the rollouts of one policy from one prompt in one world (task and seed). For art and trl-grpo,
     --success and --reward-quantile keep or drop whole groups, by their best and by their mean reward; for other formats
     they keep or drop single rollouts. Exits with 1 when nothing is left.
     """
     from bakeoff.export.exporting import NothingLeft, export
     from bakeoff.export.rollouts import Filters
-    from bakeoff.records.edition import Edition
+    from bakeoff.results.sources import open_results
 
     filters = Filters(arms=arms, tasks=tasks, success=success, quantile=quantile)
-    with closing(Edition.open(find_edition(name, root))) as edition:
+    note_shadowed(names, root)
+    with closing(open_results(names, root)) as results:
         try:
             summary = export(
-                edition, form, filters, min_group=min_group, render=render, with_truth=with_truth, output=output
+                results, form, filters, min_group=min_group, render=render, with_truth=with_truth, output=output
             )
         except NothingLeft as nothing:
             summary = nothing.summary

@@ -115,13 +115,21 @@ def experiment_options(function: F) -> F:
     return argument(directory(function))
 
 
+def note_shadowed(names: Sequence[str], root: Path) -> None:
+    """Print a note for each name of an experiment that could also mean a directory here."""
+    from bakeoff.cli import print_note
+    from bakeoff.records.layout import shadowed
+
+    for name in names:
+        if (note := shadowed(name.partition(":")[0], root)) is not None:
+            print_note(note)
+
+
 def find_edition(name: str, root: Path) -> EditionPaths:
     """The edition that a name means (`records.layout.find_edition`); says so when it could also mean a directory here."""
-    from bakeoff.cli import print_note
     from bakeoff.records import layout
 
-    if (note := layout.shadowed(name, root)) is not None:
-        print_note(note)
+    note_shadowed([name], root)
     return layout.find_edition(name, root)
 
 

@@ -10,7 +10,7 @@ import click
 
 from bakeoff.cli import display
 from bakeoff.cli.options import json_option, root_option
-from bakeoff.cli.questions import FILE, ask, question_options
+from bakeoff.cli.questions import FILE, ask, column_options, columns, question_options
 from bakeoff.verdicts.question import Plot
 from bakeoff.version import __version__
 
@@ -24,6 +24,7 @@ KINDS = ("curves", "differences", "bootstrap", "variance", "power", "profiles", 
 @click.option("--metric", multiple=True, metavar="NAME", help="What to draw (default: the experiment's metric). Can be repeated for radial.")  # fmt: skip
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Only this arm; can be repeated.")
 @question_options(Plot, "direction", "only_tasks", "control", "level", "resamples", "method", "effect")
+@column_options
 @root_option
 @json_option
 def command(kind: str, name: str, output: Path | None, root: Path, as_json: bool, **options: Any) -> None:
@@ -48,7 +49,7 @@ def command(kind: str, name: str, output: Path | None, root: Path, as_json: bool
 
     target = output or Path(f"{kind}.png")
     check(target)
-    with closing(open_results([name], root)) as results:
+    with closing(open_results([name], root, columns(options))) as results:
         figure = draw(kind, results, ask(Plot, options))
         source = results.label
     write(figure, target)
@@ -57,7 +58,11 @@ def command(kind: str, name: str, output: Path | None, root: Path, as_json: bool
         "version": __version__,
         "kind": kind,
         "source": source,
-        "settings": {named.get(key, key): value for key, value in options.items() if value not in (None, ())},
+        "settings": {
+            named.get(key, key): value
+            for key, value in options.items()
+            if value not in (None, ()) and value is not False
+        },
         "title": figure.title,
         "caption": figure.caption,
         "plot": target,

@@ -1,17 +1,19 @@
-"""`bakeoff report`: an edition's results as a folder of HTML."""
+"""`bakeoff report`: results as a folder of HTML."""
 
 from __future__ import annotations
 
-import tempfile
-from contextlib import ExitStack, closing
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bakeoff.cli.display import print_json
-from bakeoff.cli.options import FILE, experiment_options, find_experiment, json_option, root_option
+from bakeoff.cli.options import FILE, find_experiment, json_option, note_shadowed, root_option
+from bakeoff.cli.questions import JUDGING, ask, column_options, columns, question_options
 from bakeoff.errors import UsageError
+from bakeoff.verdicts.question import Compare
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
@@ -19,47 +21,43 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@experiment_options
+@click.argument("names", nargs=-1, metavar="[SOURCE]...")
+@click.option("--exp_dir", "--exp-dir", "directory", type=click.Path(path_type=Path), metavar="DIR", help="An experiment's directory instead of its name. It may be a sweep that another tool ran.")  # fmt: skip
 @click.option("--runs_csv", "--runs-csv", "csv", type=FILE, metavar="PATH", help="Read a sweep's runs from this table, as collect writes it, instead of the recorded ones.")  # fmt: skip
-@click.option("--out_dir", "--out-dir", "output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write (default: report/ in the edition's directory).")  # fmt: skip
+@click.option("--out_dir", "--out-dir", "output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to write (default: report/ in the directory of the edition or of the runs, NAME-report/ beside a table).")  # fmt: skip
+@question_options(Compare, "metric", "control", *JUDGING, "margin", "relative_margin", "alpha")
 @click.option(
     "--calibrate", is_flag=True, help="Add a page with the error rates of the declared analysis on these runs."
 )
+@column_options
 @root_option
 @json_option
 @click.pass_context
 def command(
     ctx: click.Context,
-    name: str | None,
+    /,
+    names: tuple[str, ...],
     directory: Path | None,
     csv: Path | None,
     output: Path | None,
     calibrate: bool,
     root: Path,
     as_json: bool,
+    **options: Any,
 ) -> None:
-    """Write the report of an experiment: verdicts, plots, failures, and a page for every run.
+    """Write a report: verdicts, plots, failures, and a page for every run.
 
     It is a folder that opens from the file system and needs no network. The same results give the same bytes.
-    EXPERIMENT is a name, name/edition, a path, or `latest` (the default). Exits with 1 when a run cannot be read.
+    SOURCE is whatever `bakeoff compare` takes: an experiment (default: the newest), a table, directories of runs.
+    Exits with 1 when a run cannot be read.
     """
-    from bakeoff.records.edition import Edition
-    from bakeoff.results.importing import recordable, temporary_edition
+    from bakeoff.results.importing import torn_lines
     from bakeoff.web.folder import write
 
-    source = find_experiment(name, directory, root)
-    home = source.resolve() if isinstance(source, Path) else source.directory
-    unreadable: list[str] = []
-    with ExitStack() as stack:
-        if csv is None and not isinstance(source, Path):
-            edition, title = stack.enter_context(closing(Edition.open(source))), None
-        else:  # runs from elsewhere are put into an edition that exists for the report only
-            results, _ = recordable(_read_foreign(home, csv))
-            unreadable = list(results.problems)
-            title = home.name if isinstance(source, Path) else source.experiment
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="bakeoff-"))
-            edition = stack.enter_context(closing(temporary_edition(results, title, Path(scratch))))
-        written = write(edition, output or home / "report", title, calibrate)
+    results, place = _open(names, directory, csv, root, columns(options))
+    with closing(results):
+        unreadable = [*results.problems, *torn_lines(results)]
+        written = write(results, output or place, ask(Compare, options), calibrate)
     problems = [*unreadable, *written.problems]
     for problem in problems:
         click.echo(f"left out: {problem}", err=True)
@@ -69,6 +67,33 @@ def command(
     else:
         click.echo(f"wrote: {written.index} runs={written.runs} files={written.files} bytes={written.bytes:,}")
     ctx.exit(1 if unreadable else 0)
+
+
+def _open(
+    names: tuple[str, ...], directory: Path | None, csv: Path | None, root: Path, columns: dict[str, Any]
+) -> tuple[Results, Path]:
+    """Read the results, and say where their report goes when nobody names a place."""
+    from bakeoff.results.sources import expand, read_names
+
+    if directory is not None or csv is not None:
+        if len(names) > 1:
+            raise UsageError("--exp_dir and --runs_csv are about one experiment")
+        source = find_experiment(names[0] if names else None, directory, root)
+        if isinstance(source, Path) or csv is not None:
+            home = source.resolve() if isinstance(source, Path) else source.directory
+            title = home.name if isinstance(source, Path) else source.experiment
+            return replace(_read_foreign(home, csv), label=title), home / "report"
+        names = (str(source.directory),)
+    note_shadowed(names, root)
+    results = read_names(expand(names) or ["latest"], root, columns)
+    if results.edition is not None:
+        return results, results.edition.paths.directory / "report"
+    if not results.rows:
+        raise UsageError(
+            f"{results.label}: no run in it could be read{f': {results.problems[0]}' if results.problems else ''}"
+        )
+    first = Path(names[0])
+    return results, first / "report" if first.is_dir() else first.with_name(f"{first.stem}-report")
 
 
 def _read_foreign(home: Path, csv: Path | None) -> Results:

@@ -21,7 +21,7 @@ from bakeoff.cli.display import flat, print_json
 from bakeoff.cli.options import json_option, only_experiment_file, results_root, root_option, set_option
 
 if TYPE_CHECKING:
-    from bakeoff.engine.scheduler import Observer, Summary
+    from bakeoff.engine.scheduler import Observer, SessionSummary
     from bakeoff.engine.session import Options, Session
     from bakeoff.records.run import Attempt, FailureGroup
     from bakeoff.spec.plan import Plan
@@ -251,7 +251,7 @@ def opened(plan: Plan, options: Options) -> Iterator[Session]:
 
 def do_runs(
     session: Session, verbosity: int, watching: Sequence[Observer] = ()
-) -> tuple[Summary, SequentialReport | None]:
+) -> tuple[SessionSummary, SequentialReport | None]:
     """Do what is missing, with progress on standard error; what the sequential test says at its end, if there is one.
 
     `watching` are further observers, called before the displays.
@@ -335,7 +335,7 @@ class Interrupts:
         """Nothing to do: `__exit__` gives the signals back."""
 
 
-def _report(session: Session, summary: Summary) -> dict[str, Any]:
+def _report(session: Session, summary: SessionSummary) -> dict[str, Any]:
     """What the session did, and the state of the runs that were asked for: all, or those that --only chose.
 
     Statuses are those of the records. A run that succeeded without a value of the declared metric has succeeded:

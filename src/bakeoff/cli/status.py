@@ -99,7 +99,7 @@ def arm_facts(edition: Edition) -> dict[str, dict[str, Any]]:
             "counts": entry.counts,
             "means": {name: {"mean": mean, "n": n} for name, (mean, n) in entry.means.items()},
         }
-        for arm, entry in by_arm(edition, metrics).items()
+        for arm, entry in by_arm(edition.runs(), metrics).items()
     }
 
 

@@ -78,7 +78,7 @@ class Observer(Protocol):
 
 
 @dataclass(slots=True)
-class Summary:
+class SessionSummary:
     """What a session did."""
 
     statuses: Counter[str] = field(default_factory=Counter)
@@ -201,7 +201,7 @@ class Scheduler:
         self._not_before = 0.0
         self._beat_at = 0.0
         self._tick_at = 0.0
-        self.summary = Summary()
+        self.summary = SessionSummary()
 
     def adopt(self, claims: Sequence[Claim]) -> None:
         """Take over attempts that an earlier session handed to other machines. Call it before `run`.
@@ -221,7 +221,7 @@ class Scheduler:
                 self._queue.give_back(attempt)
         Claims(self._edition, "", self._session).drop(given_up)
 
-    def run(self) -> Summary:
+    def run(self) -> SessionSummary:
         """The loop: start, record, wait, until there is nothing left to do."""
         while True:
             if self._switch.state:

@@ -25,7 +25,7 @@ from typing import Any
 from bakeoff.engine import processes, require_linux
 from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup, leave_pilots
 from bakeoff.engine.queue import Queue
-from bakeoff.engine.scheduler import More, Observer, Scheduler, Summary, Switch
+from bakeoff.engine.scheduler import More, Observer, Scheduler, SessionSummary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import codefiles, layout, provenance
 from bakeoff.records.claims import Claims, list_claims, list_nodes
@@ -381,7 +381,7 @@ class Session:
     def jobs(self) -> int:
         return self.options.jobs or self.plan.experiment.jobs or os.cpu_count() or 1
 
-    def run(self, observers: Sequence[Observer] = (), more: More | None = None) -> Summary:
+    def run(self, observers: Sequence[Observer] = (), more: More | None = None) -> SessionSummary:
         """Do what is missing, and what `more` adds. The observers are closed in any case."""
         how = "failed"
         try:
@@ -394,7 +394,7 @@ class Session:
                 retry_failed=self.options.retry_failed,
                 claimed={claim.position for claim in claims},
             )
-            summary = Summary()
+            summary = SessionSummary()
             if more or claims or not queue.empty():
                 executor = self._open_executor()
                 try:

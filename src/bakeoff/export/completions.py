@@ -8,16 +8,14 @@ in one step of the training are a group. Columns: `step`, `group`, `sample`, `pr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from msgspec.structs import replace
 
 from bakeoff.errors import Damaged
 from bakeoff.export.rollouts import ANSWERS, Rollout
 from bakeoff.records.files import open_inside
-from bakeoff.records.run import RunRecord
+from bakeoff.results.table import Row
 from bakeoff.spec.workload import Step, Tokens
 
 COLUMNS = ("step", "group", "sample", "prompt_id", "completion", "reward", "ids", "logprobs")
@@ -38,7 +36,7 @@ class Answer(Rollout):
         )
 
 
-def read_answers(run: RunRecord, home: Path) -> Iterator[Answer]:
+def read_answers(run: Row, home: Path) -> Iterator[Answer]:
     """All answers of a run in the order of its file. Raises Damaged when that is not what a run writes."""
     import polars as pl
 

@@ -18,7 +18,7 @@ from bakeoff.errors import UsageError
 from bakeoff.export import conversations, traces
 from bakeoff.export.dialogue import Dialogue, NotAConversation, read_dialogue, to_json
 from bakeoff.export.rollouts import Filters, Rollout, read_rollouts, select
-from bakeoff.records.edition import Edition
+from bakeoff.results.table import Results
 from bakeoff.version import __version__
 
 DIRECTORY = "export"
@@ -77,7 +77,7 @@ class Format:
 
     rows: Callable[[Job], Iterator[Row]]
     file: str
-    """Its name below `export/` of the edition; without a suffix it is a directory."""
+    """Its name below `export/`; without a suffix it is a directory."""
     write: Callable[[Job, Iterator[Row]], None] = write_lines
     needs_reward: bool = False
     grouped: bool = False
@@ -105,7 +105,7 @@ FORMATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Exported:
     """What `--json` prints, and what is written beside the data as `export.json`."""
 
     experiment: str
@@ -126,13 +126,13 @@ class Summary:
 class NothingLeft(Exception):
     """No rollout passed the filters. Nothing was written, and an earlier export is unchanged."""
 
-    def __init__(self, summary: Summary) -> None:
+    def __init__(self, summary: Exported) -> None:
         super().__init__(summary)
         self.summary = summary
 
 
 def export(
-    edition: Edition,
+    results: Results,
     name: str,
     filters: Filters,
     *,
@@ -140,8 +140,8 @@ def export(
     render: bool = False,
     with_truth: bool = False,
     output: Path | None = None,
-) -> Summary:
-    """Write an edition's trajectories in the format `name`, a key of FORMATS, to `output` (default: in the edition).
+) -> Exported:
+    """Write trajectories in the format `name`, a key of FORMATS, to `output` (default: `export/` in the edition, or here).
 
     `min_group` is by default 2 for formats of group-relative updates and 1 for the others. An earlier export at
     `output` is replaced. Raises NothingLeft, and UsageError for names, options and places that do not fit.
@@ -152,20 +152,22 @@ def export(
         raise UsageError(f"--with-truth: {name} has no place for what the agent could not see; {able} have one")
     least = min_group if min_group is not None else 2 if form.grouped else 1
     filters = replace(filters, min_group=least, needs_reward=form.needs_reward, whole_groups=form.grouped)
-    cells, facts = edition.cells(), edition.facts()
-    filters.check_names((cell.arm for cell in cells), (cell.task for cell in cells))
+    filters.check_names(results.arms, results.tasks)
     dropped: Counter[str] = Counter()
-    groups = select(read_rollouts(edition, dropped), filters, dropped)
-    place = output or edition.paths.directory / DIRECTORY / form.file
+    groups = select(read_rollouts(results, dropped), filters, dropped)
+    edition = results.edition
+    place = output or (Path() if edition is None else edition.paths.directory) / DIRECTORY / form.file
+    experiment = results.label if results.experiment is None else results.experiment.name
+    stamp = "" if edition is None else edition.facts()["edition"]
     with _replacing(place, form) as fresh:
         job = Job(
-            facts["experiment"], facts["edition"], groups, fresh, render or form.renders, with_truth, dropped
+            experiment, stamp, groups, fresh, render or form.renders, with_truth, dropped
         )  # fmt: skip
         form.write(job, form.rows(job))
         written = [group for group in groups if group[0].group in job.kept]
-        summary = Summary(
-            experiment=facts["experiment"],
-            edition=facts["edition"],
+        summary = Exported(
+            experiment=experiment,
+            edition=stamp,
             format=name,
             output=place,
             rows=job.rows,

@@ -1,4 +1,4 @@
-"""The trajectories of an edition: their rewards, the groups they form, and which of them to export.
+"""The trajectories of results: their rewards, the groups they form, and which of them to export.
 
 A group is what a group-relative update compares: rollouts of one policy from one prompt in one world. So it is made
 of runs with the same task (by content), world and prompt, whose arms have the same parameters and flags and name the
@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,9 +22,12 @@ import numpy as np
 
 from bakeoff.errors import Damaged, UsageError
 from bakeoff.export.dialogue import NotAConversation, prompt_of
-from bakeoff.records.edition import Edition
-from bakeoff.records.run import FAILED, CellRecord, RunRecord, TrajectoryIndex
+from bakeoff.records.run import FAILED
 from bakeoff.records.series import read_trajectory
+from bakeoff.results.importers.foreign import Message
+from bakeoff.results.importing import identified
+from bakeoff.results.table import Results, Row
+from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.workload import Step
 
@@ -36,7 +39,7 @@ ANSWERS = "completions.parquet"
 class Rollout:
     """One run's trajectory. Its steps stay on disk until `steps` reads them."""
 
-    run: RunRecord
+    run: Row
     path: Path
     home: Path
     """The run's directory, which has the path in it."""
@@ -71,17 +74,32 @@ class Rollout:
         return {**about, "group": self.group}
 
 
-def read_rollouts(edition: Edition, dropped: Counter[str]) -> Iterator[Rollout]:
-    """Every finished trajectory, in the order of the plan; `dropped` counts the others by reason."""
-    cells = {cell.number: cell for cell in edition.cells()}
-    analysis = edition.facts()["spec"].get("analysis") or {}
+@dataclass(frozen=True, slots=True)
+class Transcript(Rollout):
+    """What was said in a run of another tool, as one step."""
+
+    read: Callable[[], Sequence[Message]]
+
+    def steps(self) -> Iterator[Step]:
+        messages = [{"role": message.role, "content": message.content} for message in self.read()]
+        yield Step(messages=messages, reward=self.reward, done=True)
+
+
+def read_rollouts(results: Results, dropped: Counter[str]) -> Iterator[Rollout]:
+    """Yield every finished trajectory, in the order of the rows; `dropped` counts the others by reason."""
+    edition = results.edition
+    if edition is None:
+        yield from _read_transcripts(results, dropped)
+        return
     indexed = edition.trajectories()
-    for run in edition.runs():
+    digests = {cell.number: cell.task_digest for cell in edition.cells()}
+    for run in results.rows:
         index = indexed.get(run.position)
-        if index is None and run.status == "succeeded" and os.path.lexists(edition.paths.run(run.run_id) / ANSWERS):
+        home = edition.paths.run(run.run_id)
+        if index is None and run.status == "succeeded" and os.path.lexists(home / ANSWERS):
             from bakeoff.export.completions import read_answers
 
-            yield from read_answers(run, edition.paths.run(run.run_id))
+            yield from read_answers(run, home)
             continue
         if index is None:
             dropped["no trajectory"] += 1
@@ -89,48 +107,76 @@ def read_rollouts(edition: Edition, dropped: Counter[str]) -> Iterator[Rollout]:
         if run.status != "succeeded" and run.status not in FAILED:
             dropped[f"not finished ({run.status})"] += 1
             continue
-        home = edition.paths.run(run.run_id)
         path = home / index.path
         if not path.exists():
             dropped["file is missing"] += 1
             continue
-        reward = _reward(run, index, analysis)
-        # The run's own metric `success` where it has one, otherwise a reward above zero.
-        good = run.status == "succeeded" and bool(run.metrics.get("success", reward is not None and reward > 0))
-        rollout = Rollout(run, path, home, index.steps, reward, good, "", None, None)
+        reward = _reward(run, index.reward, results.analysis, results.analysis.metric)
+        rollout = Rollout(run, path, home, index.steps, reward, _succeeded(run, reward), "", None, None)
         first = next(rollout.steps(), None)
         if first is None:
             dropped["no steps"] += 1
             continue
-        group = _group(cells[run.cell], run.seed, first)
+        group = _group(run, digests[run.cell], first)
         yield replace(rollout, group=group, agent=first.agent, policy_version=first.policy_version)
 
 
-def _reward(run: RunRecord, index: TrajectoryIndex, analysis: Mapping[str, Any]) -> float | None:
-    """The steps' rewards, else the experiment's metric, turned so that larger is better; None if there is neither.
+def _read_transcripts(results: Results, dropped: Counter[str]) -> Iterator[Rollout]:
+    """Yield what was said in each run of other tools, where the source has it."""
+    try:
+        metric = results.primary()[0]
+    except UsageError:  # several metrics could be the reward, so none is
+        metric = None
+    for run in identified(results).rows:
+        if run.transcript is None:
+            dropped["no trajectory"] += 1
+        elif run.status != "succeeded" and run.status not in FAILED:
+            dropped[f"not finished ({run.status})"] += 1
+        else:
+            reward = _reward(run, None, results.analysis, metric)
+            path = Path() if run.source is None else run.source.path
+            rollout = Transcript(
+                run, path, path.parent, 1, reward, _succeeded(run, reward), "", run.arm, None, run.transcript
+            )
+            first = next(rollout.steps())
+            if first.messages:
+                yield replace(rollout, group=_group(run, None, first))
+            else:
+                dropped["no steps"] += 1
+
+
+def _succeeded(run: Row, reward: float | None) -> bool:
+    """The run's own metric `success` where it has one, otherwise a reward above zero."""
+    return run.status == "succeeded" and bool(run.metrics.get("success", reward is not None and reward > 0))
+
+
+def _reward(run: Row, recorded: float | None, analysis: Analysis, metric: str | None) -> float | None:
+    """Return the steps' rewards, else the metric, turned so that larger is better; None if there is neither.
 
     A run that failed because of its arm gets `analysis.failure_score`, as in every verdict.
     """
-    value: Any = index.reward
+    value: Any = recorded
     if run.status in FAILED:
-        value = analysis.get("failure_score")
-    elif value is None and analysis.get("metric") is not None:
-        value = run.metrics.get(analysis["metric"])
-        if isinstance(value, int | float) and analysis.get("direction") == "minimize":
+        value = analysis.failure_score
+    elif value is None and metric is not None:
+        value = run.metrics.get(metric)
+        if isinstance(value, int | float) and analysis.direction == "minimize":
             value = -value
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _group(cell: CellRecord, seed: int | None, first: Step) -> str:
+def _group(run: Row, task_digest: str | None, first: Step) -> str:
     """The name of the group that a run belongs to: task, world and a digest over everything that must be equal."""
-    policy = [cell.params, cell.flags, first.agent, first.policy_version]
+    policy = [run.settings, list(run.flags), first.agent, first.policy_version]
+    if run.edition is None:  # another tool's arm is its name, whatever its settings are
+        policy.append(run.arm)
     try:
         prompt: Any = prompt_of(first) or first.observation
     except NotAConversation:  # jsonl and parquet write it all the same
         prompt = first.messages
-    world = first.info.get("world", f"s{seed}")
-    content = canonical_json([cell.task, cell.task_digest, world, policy, prompt])
-    return f"{cell.task}__{world}__{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    world = first.info.get("world", f"s{run.seed}")
+    content = canonical_json([run.task, task_digest, world, policy, prompt])
+    return f"{run.task}__{world}__{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)

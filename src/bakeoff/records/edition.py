@@ -73,12 +73,12 @@ class Edition:
     # -- creating and opening
 
     @classmethod
-    def create(cls, plan: Plan, paths: EditionPaths, place: str | None = None) -> Edition:
+    def create(cls, plan: Plan, paths: EditionPaths) -> Edition:
         """A new edition without cells and runs, in the database `place`.
 
         By default that is BAKEOFF_DATABASE_URL where it is set, else a SQLite file in the edition's directory.
         """
-        database = connect(place or os.environ.get(URL_VARIABLE) or str(paths.database))
+        database = connect(os.environ.get(URL_VARIABLE) or str(paths.database))
         experiment = plan.experiment
         allow_missing_seeds(database)
         with database.transaction() as transaction:

@@ -17,7 +17,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,6 @@ class EditionPaths:
     """`<root>/<experiment>/<edition>/` and what is in it."""
 
     directory: Path
-    linked: bool = field(default=False, compare=False)
-    """Its run directories are links that we made ourselves, to files that stay where they are."""
 
     def __post_init__(self) -> None:
         self.name = self.directory.name
@@ -86,7 +84,7 @@ class EditionPaths:
         if run_id != os.path.basename(run_id) or run_id in ("", ".", "..") or "\0" in run_id:
             raise Damaged(self.directory, f"{run_id!r} cannot be the id of a run")
         path = self.runs / run_id
-        return path if self.linked or not path.is_symlink() else self.directory / ".link" / run_id
+        return path if not path.is_symlink() else self.directory / ".link" / run_id
 
 
 def registration_of(source: Path) -> Path:

@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, get_type_hints
 
 import msgspec
 
@@ -301,11 +301,22 @@ class ArmMeans:
     means: Mapping[str, tuple[float, int]]
 
 
-def by_arm(edition: Edition, metrics: Sequence[str]) -> dict[str, ArmMeans]:
+class Reported(Protocol):
+    """What the means of an arm are made of: a `RunRecord`, or a row of a results table."""
+
+    @property
+    def arm(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def metrics(self) -> Mapping[str, Scalar]: ...
+
+
+def by_arm(runs: Iterable[Reported], metrics: Sequence[str]) -> dict[str, ArmMeans]:
     """Every arm in plan order. Without `metrics`, the first few that runs reported."""
     counts: dict[str, dict[str, int]] = {}
     values: dict[str, dict[str, list[float]]] = {}
-    for run in edition.runs():
+    for run in runs:
         of_arm = counts.setdefault(run.arm, {})
         of_arm[run.status] = of_arm.get(run.status, 0) + 1
         if run.status == "succeeded":

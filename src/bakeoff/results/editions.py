@@ -107,6 +107,11 @@ def edition_results(edition: Edition) -> Results:
                 exit_code=run.exit_code,
                 error=run.error,
                 stage=bisect_right(seen, run.position),
+                position=run.position,
+                cell=run.cell,
+                settings=cell.params,
+                tries=run.attempts,
+                edition=edition,
             )
         )
     results = Results(
@@ -117,6 +122,7 @@ def edition_results(edition: Edition) -> Results:
         digests=_task_contents(experiment, cells.values()),
         uncounted=uncounted(edition),
         edition=edition,
+        experiment=experiment,
         looks=looks,
         shares=read_shares(edition),
         declared=Declared(experiment.analysis, tuple(dict.fromkeys(row.arm for row in rows))),

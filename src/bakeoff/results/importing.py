@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from bakeoff.records.layout import (
 from bakeoff.records.run import Attempt
 from bakeoff.records.rundir import SERIES
 from bakeoff.records.series import Series, read_jsonl
-from bakeoff.results.table import OPEN, Results, Row, is_number
+from bakeoff.results.table import UNFINISHED, Results, Row, is_number
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import Experiment, Summary
 from bakeoff.spec.identity import directory_digest, slug
@@ -66,39 +66,53 @@ class Imported(msgspec.Struct, frozen=True):
     """Metrics that the source has by step only. The last value is recorded as a metric of the run, for people."""
 
 
-def recordable(results: Results) -> tuple[Results, Imported]:
-    """Return the runs as a database takes them, and what else has to be kept to read them as the source gave them."""
-    by_step = set(results.logged) - {
-        name for row in results.rows for name in row.metrics if is_number(row.metrics[name])
-    }
+def identified(results: Results) -> Results:
+    """Return runs of other tools as reports and databases need them: each has a status, an id, a position and a cell.
+
+    The last value of a metric that is known by step only becomes a metric, for people.
+    """
+    by_step = _by_step(results)
+    cells: dict[str, int] = {}
     rows: list[Row] = []
     names: set[str] = set()
-    problems = list(results.problems)
     for position, row in enumerate(results.rows):
-        for name, (steps, _) in row.series.items():
-            if any(step != int(step) for step in steps):
-                raise UsageError(f"{row.name}: {name!r} has steps that are not whole numbers, which cannot be recorded")
         last = {
             name: float(row.series[name][1][-1]) for name in row.series if name in by_step and len(row.series[name][1])
         }
         status = row.status or (
             "succeeded" if row.series or any(map(is_number, row.metrics.values())) else "infra_error"
         )
-        log = row.directory / SERIES if row.directory is not None else None
-        if log is not None and log.is_file() and (torn := read_jsonl(log)[1]):
-            problems.append(f"{log}: {torn} line{'s' if torn > 1 else ''} left out")
         run_id = _run_id(row)
         run_id = run_id if run_id not in names else f"{run_id}__{position}"
         names.add(run_id)
+        key = json.dumps([row.arm, row.task, dict(row.params)], sort_keys=True, default=str)
         rows.append(
             replace(
                 row,
                 run_id=run_id,
                 metrics={**row.metrics, **last},
-                status="cancelled" if status in OPEN else status,
-                error="had not ended when it was imported" if status in OPEN else row.error,
+                status="cancelled" if status in UNFINISHED else status,
+                error="had not ended when it was imported" if status in UNFINISHED else row.error,
+                base=row.base or row.arm,
+                position=position,
+                cell=cells.setdefault(key, len(cells)),
+                settings=row.params,
             )
         )
+    return replace(results, rows=rows)
+
+
+def _by_step(results: Results) -> set[str]:
+    """Metrics that no run has as one number."""
+    return set(results.logged) - {name for row in results.rows for name in row.metrics if is_number(row.metrics[name])}
+
+
+def recordable(results: Results) -> tuple[Results, Imported]:
+    """Return the runs as a database takes them, and what else has to be kept to read them as the source gave them."""
+    for row in results.rows:
+        for name, (steps, _) in row.series.items():
+            if any(step != int(step) for step in steps):
+                raise UsageError(f"{row.name}: {name!r} has steps that are not whole numbers, which cannot be recorded")
     usual = results.usual(results.metrics) if results.usual is not None else ()
     imported = Imported(
         sources=[
@@ -114,9 +128,17 @@ def recordable(results: Results) -> tuple[Results, Imported]:
         usual=list(usual),
         series_summary=results.series_summary.model_dump(mode="json") if results.series_summary is not None else None,
         unstated=[position for position, row in enumerate(results.rows) if not row.status],
-        by_step=sorted(by_step),
+        by_step=sorted(_by_step(results)),
     )
-    return replace(results, rows=rows, problems=tuple(problems)), imported
+    return replace(identified(results), problems=(*results.problems, *torn_lines(results))), imported
+
+
+def torn_lines(results: Results) -> Iterator[str]:
+    """Say which logs of runs have lines that cannot be read."""
+    for row in results.rows:
+        log = row.directory / SERIES if row.directory is not None else None
+        if log is not None and log.is_file() and (torn := read_jsonl(log)[1]):
+            yield f"{log}: {torn} line{'s' if torn > 1 else ''} left out"
 
 
 def _run_id(row: Row) -> str:
@@ -197,19 +219,6 @@ def import_results(results: Results, imported: Imported, name: str, root: Path, 
     return edition
 
 
-def temporary_edition(results: Results, name: str, scratch: Path) -> Edition:
-    """An edition in `scratch`, to write a report from: files stay where they are, behind links."""
-    plan, runs = _plan(results, name, "")
-    started = min((row.started_at for row in results.rows if row.started_at is not None), default=0.0)
-    paths = new_edition(experiment_directory(scratch, name), now=started)
-    paths.linked = True
-    paths.runs.mkdir()
-    for row in results.rows:
-        if row.directory is not None and row.directory.is_dir():
-            paths.run(row.run_id).symlink_to(row.directory.resolve())
-    return _record(plan, runs, results.rows, paths, place=str(paths.database))
-
-
 def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionPaths:
     """An edition of ours from elsewhere, database and all, under its own stamp."""
     if is_held(source.lease):
@@ -239,14 +248,13 @@ def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionP
 
 def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run]]:
     """A plan that has just these runs, in this order."""
-    cells: dict[str, Cell] = {}
+    cells: dict[int, Cell] = {}
     runs = []
-    for position, row in enumerate(results.rows):
-        key = json.dumps([row.arm, row.task, dict(row.params)], sort_keys=True)
-        if key not in cells:
-            arm = Arm(row.arm, {}, row.flags, base=row.base or row.arm, ablation=row.ablation)
-            cells[key] = Cell(len(cells), arm, Task(row.task), row.params, 1, lambda seed, rollout: "")
-        runs.append(Run(position, row.run_id, cells[key], row.seed, row.rollout))
+    for row in results.rows:
+        if row.cell not in cells:
+            arm = Arm(row.arm, {}, row.flags, base=row.base, ablation=row.ablation)
+            cells[row.cell] = Cell(row.cell, arm, Task(row.task), row.params, 1, lambda seed, rollout: "")
+        runs.append(Run(row.position, row.run_id, cells[row.cell], row.seed, row.rollout))
     names = {row.dialect for row in results.rows}
     dialect = registry.dialect(names.pop() if len(names) == 1 else NATIVE.name)
     experiment = Experiment(
@@ -259,8 +267,8 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
     return Plan(experiment, list(cells.values()), dialect=dialect.name), runs
 
 
-def _record(plan: Plan, runs: list[Run], rows: Sequence[Row], paths: EditionPaths, place: str | None = None) -> Edition:
-    edition = Edition.create(plan, paths, place)
+def _record(plan: Plan, runs: list[Run], rows: Sequence[Row], paths: EditionPaths) -> Edition:
+    edition = Edition.create(plan, paths)
     paths.lease.touch()
     edition.add_cells(plan.cells, frozenset())
     edition.add_runs(runs)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bakeoff.errors import UsageError
-from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.spec.experiment import Analysis, Experiment, Summary
 
 if TYPE_CHECKING:
     from bakeoff.records.conditions import Share
@@ -30,7 +30,8 @@ Array = npt.NDArray[np.float64]
 Series = tuple[Array, Array]
 """(steps, values) of one metric that a run logged by step."""
 FAILED = ("failed", "timeout")
-OPEN = ("planned", "running")
+UNFINISHED = ("planned", "running")
+"""Statuses of a run that may still get an outcome of its own."""
 NOTHING: Mapping[str, Any] = {}
 """Shared by all runs that have no series or no parameters: a million empty tables would take 64 MB."""
 NAMES_SHOWN = 20
@@ -66,7 +67,7 @@ class Row:
     """The dialect of experiment files that the run belongs to (`spec/registry.py`)."""
     command: str | None = None
     directory: Path | None = None
-    """Where the run's files are, if it has any."""
+    """For runs of other tools: where their files are, if they have any. `files` is for runs of any origin."""
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None
@@ -79,6 +80,30 @@ class Row:
     """Reads what was said in the run, if the source has it."""
     stage: int = 0
     """How many smaller plans results were seen of before this run was planned."""
+    position: int = 0
+    """In an edition of ours: its number in the plan."""
+    cell: int = 0
+    """In an edition of ours: the number of its arm on its task."""
+    settings: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    """In an edition of ours: all its parameters, nested; `params` are those that become columns of a table."""
+    tries: int = 1
+    """How often it was tried; `attempts` reads them."""
+    edition: Edition | None = field(default=None, repr=False, compare=False)
+    """The edition of ours that recorded it."""
+
+    @property
+    def wall_s(self) -> float | None:
+        """Seconds from start to end; None where that is not known."""
+        return None if self.started_at is None or self.ended_at is None else self.ended_at - self.started_at
+
+    @property
+    def files(self) -> Path | None:
+        """Where the run's files are if it left any: a directory, which need not exist."""
+        return self.directory if self.edition is None else self.edition.paths.run(self.run_id)
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """Read what is recorded about each try; empty for runs of other tools."""
+        return [] if self.edition is None else self.edition.attempts(self.position)
 
     def has(self, metric: str) -> bool:
         return metric in self.series or is_number(self.metrics.get(metric))
@@ -139,6 +164,8 @@ class Results:
     """For editions of ours: by arm, the tries that do not count."""
     edition: Edition | None = None
     """Set for one edition of ours: its registration and its sequential test are read from it."""
+    experiment: Experiment | None = None
+    """For one edition of ours: what was run."""
     looks: tuple[Look, ...] = ()
     """For editions of ours: the means and verdicts that were shown before."""
     declared: Declared | None = None
@@ -159,7 +186,7 @@ class Results:
     @property
     def final(self) -> bool:
         """Every planned run has ended or was lost."""
-        return not any(row.status in OPEN for row in self.rows)
+        return not any(row.status in UNFINISHED for row in self.rows)
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -210,6 +237,16 @@ class Results:
         """Every edition of ours that rows come from."""
         own = [] if self.edition is None else [self.edition]
         return own + [edition for part in self.parts for edition in part.editions()]
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Read when, where and by which code the runs were run; empty for runs of other tools."""
+        return [session for edition in self.editions() for session in edition.sessions()]
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether any of the editions runs until it is decided."""
+        own = self.experiment is not None and self.experiment.sequential is not None
+        return own or any(part.is_sequential for part in self.parts)
 
     def close(self) -> None:
         """Close the databases that rows were read from."""

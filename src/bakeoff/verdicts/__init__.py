@@ -5,7 +5,7 @@
 | `question` | what can be asked, written down once: options, keywords, `[analysis]` and settings come from it |
 | `answer` | `answer(results, question)`, the structure that every answer has, and the five ways to show it |
 | `observations` | one metric of every run; a series becomes one number |
-| `repeats`, `shared_repeats` | numbered repeats that are rows of one curve, or one run on every task, are refused |
+| `repeats` | repeats and seeds that are rows of one curve, one run on every task, ranks or copies are refused |
 | `plausibility` | notes about values that are probably not what they seem |
 | `caveats` | who wrote the values of a metric, and how much of them is estimated |
 | `family` | which comparisons share one alpha, and how often an analysis was changed after a look |

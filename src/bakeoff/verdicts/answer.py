@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from bakeoff.errors import UsageError
 from bakeoff.records.conditions import Conditions, find_differences
-from bakeoff.results.copies import copied_seeds
 from bakeoff.results.reading import reading_line
 from bakeoff.results.table import Results
 from bakeoff.spec.directions import suggests_less, suggests_more
@@ -27,14 +26,12 @@ from bakeoff.spec.experiment import Analysis
 from bakeoff.text import Stroke, csv_text, drawn_table, fitted_table, markdown_table, plain_table, printable, standard
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
-from bakeoff.verdicts.repeats import refuse_curves, refuse_ranks
-from bakeoff.verdicts.shared_repeats import refuse_shared_repeats
+from bakeoff.verdicts.repeats import refuse_copies, refuse_curves, refuse_ranks, refuse_shared_repeats
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from bakeoff.records.edition import Edition
     from bakeoff.verdicts.questions.calibrate import CalibrateAnswer
     from bakeoff.verdicts.questions.compare import CompareAnswer
     from bakeoff.verdicts.questions.gate import GateAnswer
@@ -261,14 +258,9 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
-def is_sequential(edition: Edition) -> bool:
-    """Whether the edition runs until it is decided."""
-    return edition.facts()["spec"].get("sequential") is not None
-
-
 def refuse_sequential(results: Results, what: str) -> None:
     """For questions that a sequential test does not answer: no test of a fixed size is valid on its runs."""
-    if any(is_sequential(edition) for edition in results.editions()):
+    if results.is_sequential:
         raise UsageError(
             f"{results.label} was run until it was decided, so no test of a fixed number of runs is valid on it, and "
             f"{what} needs one; `bakeoff compare` on that edition alone shows what its own test found"
@@ -300,7 +292,7 @@ def answer(results: Results | None, question: Question, *, verb: str = "") -> An
     if type(question) not in _MODULES:
         raise TypeError(f"{type(question).__name__} is not a question that can be answered")
     if results is not None and not isinstance(question, Summarize):
-        _refuse_copies(results, question)
+        refuse_copies(results, question)
     module = import_module(f"bakeoff.verdicts.questions.{_MODULES[type(question)]}")
     answered: Answer = module.answer(results, question)
     if results is not None and results.editions() and answered.shows_means:
@@ -316,19 +308,6 @@ def answer(results: Results | None, question: Question, *, verb: str = "") -> An
         return answered
     how = "reading" if "runs" in results.reading else "columns"
     return replace(answered, settings={**answered.settings, how: results.reading})
-
-
-def _refuse_copies(results: Results, question: Question) -> None:
-    """Raise UsageError for seeds that are copies of each other: a copy is not a second run."""
-    if "keep" in (question.copies, results.analysis.copies):
-        return
-    if copies := copied_seeds(results.rows):
-        named = "; ".join(" and ".join(map(str, seeds)) for seeds in copies[:3])
-        raise UsageError(
-            f"{results.label}: seeds {named} have equal values in every arm, task and metric, which chance does not explain: "
-            'copies are not replicates. Remove them, or say --copies keep (copies = "keep" in [analysis]) if they are '
-            "separate runs"
-        )
 
 
 def _reading_in_words(reading: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

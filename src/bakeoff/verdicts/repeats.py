@@ -1,24 +1,44 @@
-"""Repeats that are numbered and turn out to be rows of one curve, and seeds that are ranks."""
+"""Repeats and seeds that are not the separate runs that they are taken for; all of them are refused.
+
+Numbered repeats may be rows of one curve, or one run on every task. Seeds may be ranks, or copies of each other: every
+value of every arm, task and metric agrees, and chance cannot explain it.
+"""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.results.table import Results, Row, is_number
+from bakeoff.spec.directions import words_of
+from bakeoff.stats.numerics import Array
 from bakeoff.stats.serial import neighbours_alike
+from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.question import Question
 
 MIN_REPEATS = 10
 """Repeats of one (arm, task, seed) from which on their order is looked at."""
 ALPHA = 0.001
 MAX_CHANCE = 1e-6
-"""Chance that values happen to be sorted along the seeds of every arm and task, above which nothing is said."""
+"""Chance that seeds agree everywhere, or that values happen to be sorted along them, above which nothing is said."""
 MAX_BEND = 0.03
 """Distance from a straight line, as a share of the range, up to which values are computed from the seed."""
+_CLOCKS = frozenset((
+    "time", "elapsed", "seconds", "secs", "sec", "s", "ms", "minutes", "hours", "runtime", "walltime", "wallclock", "timestamp",
+    "latency", "duration", "fps", "sps", "speed", "throughput", "memory", "rss",
+))  # fmt: skip
+"""Words in names of metrics that differ between copies, too, because they were measured by a clock."""
+Place = tuple[str, str, int, str]
+"""Arm, task, rollout and metric of one value."""
+Values = Mapping[tuple[str, int | None, int], float]
+"""One arm's values by task, seed and number of the repeat."""
 
 
 def refuse_curves(observations: Observations) -> None:
@@ -77,3 +97,138 @@ def refuse_ranks(observations: Observations) -> None:
             "numbered after they were sorted: such pairs have nothing in common. Give each row the seed that its run had, or "
             "say --unpaired"
         )
+
+
+def refuse_shared_repeats(observations: Observations) -> None:
+    """Raise UsageError where a repeat with one number does well or badly on every task, in one arm and not in another.
+
+    Repeats of a task are averaged, so that the task is the unit. If `trial` 3 is one trained policy on all tasks, the tasks
+    share its luck. What all arms have in common, such as better second attempts, cancels in differences and is no reason.
+    """
+    column, arms = observations.repeats, observations.arms
+    if not column or len(arms) < 2 or len(observations.tasks) < 3:
+        return
+    values = {
+        arm: {(row.task, row.seed, row.rollout): row.value for row in rows if row.state == "scored"}
+        for arm, rows in observations.by_arm.items()
+    }
+    tables = [_table(values[arm], values[arms[0]]) for arm in arms[1:]]
+    if not any(table.size for table in tables):  # numbers of the whole file, such as those of jobs
+        tables = [_table(known) for known in values.values()]
+    smallest = min((seeds_look_crossed(table) for table in tables if min(table.shape) >= 2), default=1.0)
+    if smallest * len(tables) < ALPHA:
+        flag = shlex.quote(column)
+        raise UsageError(
+            f"{observations.source}: repeats with the same number in column {column!r} do well or badly on all tasks alike (p < "
+            f"{ALPHA:g}), as if each were one run or one trained policy. Say --seed-from {flag} if it is, or --ignore {flag} if "
+            "rows of one task are independent repeats and their numbers mean nothing"
+        )
+
+
+def _table(values: Values, control: Values | None = None) -> Array:
+    """One arm's values, or its differences from the control's, by (task, seed) and number of the repeat; NaN for none."""
+    keys = values.keys() if control is None else values.keys() & control.keys()
+    places = {place: number for number, place in enumerate(sorted({key[:2] for key in keys}, key=str))}
+    numbers = {repeat: number for number, repeat in enumerate(sorted({key[2] for key in keys}))}
+    table = np.full((len(places), len(numbers)), np.nan)
+    for key in keys:
+        table[places[key[:2]], numbers[key[2]]] = values[key] - (0.0 if control is None else control[key])
+    return table
+
+
+# -- seeds that are copies
+
+
+def refuse_copies(results: Results, question: Question) -> None:
+    """Raise UsageError for seeds that are copies of each other: a copy is not a second run."""
+    if "keep" in (question.copies, results.analysis.copies):
+        return
+    if copies := copied_seeds(results.rows):
+        named = "; ".join(" and ".join(map(str, seeds)) for seeds in copies[:3])
+        raise UsageError(
+            f"{results.label}: seeds {named} have equal values in every arm, task and metric, which chance does not explain: "
+            'copies are not replicates. Remove them, or say --copies keep (copies = "keep" in [analysis]) if they are '
+            "separate runs"
+        )
+
+
+def copied_seeds(rows: Sequence[Row]) -> list[tuple[int, ...]]:
+    """Groups of seeds with equal values everywhere that chance does not explain; empty when all seeds are equal.
+
+    What a clock measured differs between copies too, so it does not count where there is anything else.
+
+    The chance of one agreement is the resolution of the metric over the spread of the place's values between seeds; the
+    share of agreeing seeds where the metric is coarser than that. A place where all seeds agree says nothing. A series
+    agrees as a whole, and its mean says how likely that is: neighbouring values of a curve are no evidence of their own.
+    """
+    values: dict[int, dict[Place, float]] = defaultdict(dict)
+    names = {name for row in rows for name, value in row.metrics.items() if is_number(value)}
+    clocks = {name for name in names if _CLOCKS & set(words_of(name))}
+    names = names - clocks or clocks
+    for row in rows:
+        if row.seed is not None:
+            for name, value in row.metrics.items():
+                if name in names and is_number(value) and not math.isnan(value):  # type: ignore[arg-type]
+                    values[row.seed][row.arm, row.task, row.rollout, name] = float(value)  # type: ignore[arg-type]
+    seeds_known = {row.seed for row in rows if row.seed is not None}
+    if len({frozenset(own.items()) for own in values.values()}) == len(seeds_known):
+        return []  # no two agree, so there is no need to read their series
+    curves: dict[int, set[tuple[Place, bytes]]] = defaultdict(set)
+    for row in rows:
+        if row.seed is None:
+            continue
+        for name, (steps, logged) in row.series.items():
+            if np.isfinite(logged).any() and not _CLOCKS & set(words_of(name)):
+                place = (row.arm, row.task, row.rollout, f"{name} by step")
+                values[row.seed][place] = float(logged[np.isfinite(logged)].mean())
+                curves[row.seed].add((place, steps.tobytes() + logged.tobytes()))
+    classes: dict[tuple[frozenset[tuple[Place, float]], frozenset[tuple[Place, bytes]]], list[int]] = defaultdict(list)
+    for seed, own in values.items():
+        classes[frozenset(own.items()), frozenset(curves[seed])].append(seed)
+    if len(classes) < 2 or len(classes) == len(values):
+        return []
+    distinct = [dict(key) for key, _ in classes]
+    resolutions = _resolutions(distinct)
+    pairs = math.log(len(values) * (len(values) - 1) / 2)
+    expected: dict[tuple[int, ...], float] = {}
+    for (key, _), seeds in classes.items():
+        if len(seeds) > 1 and key:
+            # Log of the number of pairs of seeds that would agree like this by chance.
+            expected[tuple(sorted(seeds))] = pairs + sum(
+                math.log(_chance([each[place] for each in distinct if place in each], resolutions[place[3]]))
+                for place, _ in key
+            )
+    # Three copies of two values with three digits are no accident, although one of them could be: k agreements where
+    # a few are expected have Poisson's chance, at most expected^k / k!.
+    rare = {seeds: log for seeds, log in expected.items() if log < 0.0}
+    agreements = sum(len(seeds) - 1 for seeds in rare)
+    together = sum((len(seeds) - 1) * log for seeds, log in rare.items()) - math.lgamma(agreements + 1.0)
+    limit = math.log(MAX_CHANCE)
+    return sorted(seeds for seeds, log in expected.items() if log < limit or (seeds in rare and together < limit))
+
+
+def _chance(values: Sequence[float], step: float) -> float:
+    """Chance that two seeds agree at a place, from the values that different seeds have there."""
+    low, high = np.percentile(values, [25, 75])
+    if 0.0 < step < high - low:
+        return float(step / (high - low))
+    counts = np.unique(values, return_counts=True)[1]
+    pairs = len(values) * (len(values) - 1) / 2
+    return float(((counts * (counts - 1) / 2).sum() + 1.0) / (pairs + 1.0))
+
+
+def _resolutions(seeds: Sequence[dict[Place, float]]) -> dict[str, float]:
+    """The smallest step of each metric: of its last digit, or the smallest gap where values are simple fractions."""
+    by_metric: dict[str, set[float]] = defaultdict(set)
+    for own in seeds:
+        for (_, _, _, metric), value in own.items():
+            by_metric[metric].add(value)
+    steps = {}
+    for metric, found in by_metric.items():
+        ordered = np.array(sorted(found))
+        gaps = np.diff(ordered)
+        gap = float(gaps[gaps > 1e-9 * max(1e-300, float(np.abs(ordered).max()))].min(initial=math.inf))
+        simple = sum(abs(float(Fraction(v).limit_denominator(1000)) - v) <= 1e-9 * abs(v) for v in found)
+        digits = max(len(repr(value).partition(".")[2]) if "e" not in repr(value) else 12 for value in found)
+        steps[metric] = gap if 2 * simple >= len(found) else min(gap, 10.0 ** -min(digits, 12))
+    return steps

@@ -1,23 +1,24 @@
-"""An edition read once: what every part of the report looks at, and what its front page says about it."""
+"""Results read once: what every part of the report looks at, and what its front page says about them."""
 
 from __future__ import annotations
 
 import math
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bakeoff.errors import BakeoffError
-from bakeoff.records.edition import Edition
-from bakeoff.records.run import FAILED, CellRecord, RunRecord, Tally
-from bakeoff.results.editions import edition_results
-from bakeoff.results.table import Results
-from bakeoff.spec.experiment import Experiment
+from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.records.run import FAILED, CellRecord, Tally
+from bakeoff.results.importing import identified
+from bakeoff.results.table import Results, Row
+from bakeoff.spec.experiment import Budget
+from bakeoff.spec.registry import NATIVE
 from bakeoff.text import duration, flat, number, utc
-from bakeoff.verdicts.answer import Block, Notes, answer, is_sequential
+from bakeoff.verdicts.answer import Block, Notes, answer
 from bakeoff.verdicts.comparison import Exploratory, explore
 from bakeoff.verdicts.observations import observe
 from bakeoff.verdicts.question import Compare
@@ -36,21 +37,38 @@ COLUMNS = 6
 class Contents:
     """What the parts of a report share, for example
 
-        contents = Contents(edition, "quickstart/20260101-120000")
+        contents = Contents(open_results(["scores.csv"], root))
         contents.arms, contents.metrics, contents.verdict
 
-    Everything is read at once, except `results` and `verdict`, which are computed when they are asked for.
+    `verdict` is computed when it is asked for.
     """
 
-    def __init__(self, edition: Edition, label: str) -> None:
-        """`label` is experiment and edition, as a reader would type it."""
-        self.edition, self.label = edition, label
-        self.facts = edition.facts()
-        self.experiment = Experiment.model_validate(self.facts["spec"])
-        self.analysis = self.experiment.analysis
-        self.cells = {cell.number: cell for cell in edition.cells()}
-        self.runs = list(edition.runs())
-        self.tally = Tally.of(edition.counts())
+    def __init__(self, results: Results, question: Compare | None = None) -> None:
+        """`question` changes the declared analysis where it sets fields. Raises UsageError for runs of several editions."""
+        if results.parts:
+            raise UsageError(f"{results.label}: a report is about one edition, or about another tool's results")
+        self.results, self.question = results, question or Compare()
+        self.analysis = results.analysis
+        self.runs: Sequence[Row] = identified(results).rows if results.edition is None else results.rows
+        experiment, edition = results.experiment, results.edition
+        # Experiment and edition as a reader would type them.
+        self.label = results.label if edition is None else f"{edition.paths.experiment}/{edition.paths.name}"
+        self.title = results.label if experiment is None else experiment.name
+        self.description = "" if experiment is None else experiment.description
+        self.workload = self.runs[0].workload if experiment is None else experiment.workload
+        dialects = {run.dialect for run in self.runs}
+        self.dialect = dialects.pop() if len(dialects) == 1 else NATIVE.name
+        first_runs: dict[int, Row] = {}
+        for run in self.runs:
+            first_runs.setdefault(run.cell, run)
+        self.cells = {
+            number: CellRecord(
+                number, run.arm, run.task, run.base, run.ablation, list(run.flags), None, dict(run.settings), dict(run.params),
+            )
+            for number, run in sorted(first_runs.items())
+        }  # fmt: skip
+        self.tally = Tally.of(Counter(run.status for run in self.runs))
+        self.complete = self.tally.missing == 0 if edition is None else edition.complete
         self.arms = list(dict.fromkeys(cell.arm for cell in self.cells.values()))
         self.tasks = list(dict.fromkeys(cell.task for cell in self.cells.values()))
         # Arms that are an ablation of another arm which was run too, with a cell that names both.
@@ -60,18 +78,19 @@ class Contents:
             if cell.ablation not in BASELINE and cell.base in self.arms and cell.base != cell.arm
         }
         self.base_arms = [arm for arm in self.arms if arm not in self.ablated]
-        self.declared: list[str] = []
-        if self.analysis.metric is not None:
+        self.declared = self.question.metrics
+        if not self.declared and self.analysis.metric is not None:
             self.declared = list(dict.fromkeys((self.analysis.metric, *self.analysis.primary)))
         # Every number that a run reported: declared ones first, then by first appearance.
         values = (item for run in self.runs for item in run.metrics.items())
-        reported = dict.fromkeys(name for name, value in values if is_number(value))
+        reported = dict.fromkeys(name for name, value in values if is_finite_number(value))
         self.metrics = sorted(reported, key=lambda name: name not in self.declared)
         # Metrics that pictures show: those declared, or the first two that were reported.
         self.main = self.declared or self.metrics[:2]
         # What the budget counts, or a metric with cost in its name, declared ones first; one that is zero everywhere
         # says nothing. The first declared metric is what is bought, so it is not the price.
-        costs = [self.experiment.budget.cost_metric, *(name for name in self.metrics if "cost" in name.lower())]
+        budget = Budget() if experiment is None else experiment.budget
+        costs = [budget.cost_metric, *(name for name in self.metrics if "cost" in name.lower())]
         known = [name for name in costs if name in self.metrics and name not in self.main[:1]]
         self.cost_metric = next((name for name in known if any(run.metrics.get(name) for run in self.runs)), None)
         # Columns of the table of runs: metrics that pictures show, cost, and then by first appearance.
@@ -96,20 +115,16 @@ class Contents:
         return text[:1].upper() + text[1:]
 
     @cached_property
-    def results(self) -> Results:
-        return edition_results(self.edition)
-
-    @cached_property
     def verdict(self) -> CompareAnswer | str:
         """The answer of `bakeoff compare` to the declared question; or why there is none."""
         try:
-            return answer(self.results, Compare(), verb="report")
+            return answer(self.results, self.question, verb="report")
         except BakeoffError as error:
             return str(error)
 
 
-def is_number(value: object) -> bool:
-    """Whether a metric is a finite number; a boolean is not one."""
+def is_finite_number(value: object) -> bool:
+    """Whether a metric can be drawn: a finite number, and no boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -138,7 +153,7 @@ class Ablations:
 
 def ablations(contents: Contents) -> list[Ablations]:
     """Every ablation against its base arm, for each metric that pictures show and that can be observed."""
-    if not contents.ablated or is_sequential(contents.edition):
+    if not contents.ablated or contents.results.is_sequential:
         return []
     tables = []
     for metric in contents.main:
@@ -186,7 +201,7 @@ def about(contents: Contents) -> list[tuple[str, str]]:
     ended = [run.ended_at for run in runs if run.ended_at is not None]
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     rollouts = 1 + max((run.rollout for run in runs), default=0)
-    lines = [("experiment", contents.label), ("workload", contents.experiment.workload)]
+    lines = [("experiment", contents.label), ("workload", contents.workload)]
     seed_names = [str(seed) for seed in seeds]
     for noun, names, most in (("arms", contents.arms, 8), ("tasks", contents.tasks, 8), ("seeds", seed_names, 12)):
         text = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -208,7 +223,7 @@ def about(contents: Contents) -> list[tuple[str, str]]:
 def provenance(contents: Contents) -> list[list[tuple[str, str]]]:
     """One list of facts for each session that ran anything; empty for results from elsewhere."""
     sessions = []
-    for session in contents.edition.sessions():
+    for session in contents.results.sessions():
         origin = session["provenance"]
         git = origin.get("git") or {}
         code = "not in a repository"
@@ -234,7 +249,7 @@ def failures(contents: Contents) -> list[Failures]:
 
     Errors that differ in a number alone are one kind of error; the first one stands for all.
     """
-    groups: dict[tuple[str, str], list[tuple[RunRecord, str]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Row, str]]] = {}
     for run in contents.runs:
         if run.status in (*FAILED, "infra_error", "cancelled"):
             error = flat(run.error, 300) or f"exit code {run.exit_code}"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import BakeoffError, StorageError
-from bakeoff.records.edition import Edition
 from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
+from bakeoff.results.table import Results
 from bakeoff.text import duration, format_ends, format_level, format_p, number, percent, printable
 from bakeoff.verdicts.answer import TEMPLATES, answer, as_html
-from bakeoff.verdicts.question import Calibrate
+from bakeoff.verdicts.question import Calibrate, Compare
 from bakeoff.verdicts.ranking_table import ranked_table
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
@@ -50,20 +50,22 @@ class Written:
     problems: tuple[str, ...]
 
 
-def write(edition: Edition, directory: Path, label: str | None = None, calibrate: bool = False) -> Written:
-    """The whole report of an edition, with `calibrate` a page of its error rates. Raises StorageError."""
-    contents = Contents(edition, label or f"{edition.paths.experiment}/{edition.paths.name}")
-    pages, problems = pages_of((contents.experiment.workload, contents.facts["dialect"]), edition)
+def write(results: Results, directory: Path, question: Compare | None = None, calibrate: bool = False) -> Written:
+    """Write the whole report, with `calibrate` a page of the analysis' error rates. Raises StorageError."""
+    contents = Contents(results, question)
+    pages, problems = pages_of((contents.workload, contents.dialect), contents)
     if calibrate:
+        asked = contents.question.model_dump(include=contents.question.model_fields_set & set(Calibrate.model_fields))
         try:
-            pages.append(Page("Calibration", CALIBRATION, as_html(answer(contents.results, Calibrate()))))
+            error_rates = answer(results, Calibrate.model_validate(asked))
+            pages.append(Page("Calibration", CALIBRATION, as_html(error_rates)))
         except BakeoffError as error:
             problems.append(f"there is no calibration: {error}")
     rows = {f"{ASSETS}/runs-{n}.js": text for n, text in enumerate(table(contents))}
     shared = {"contents": contents, "pages": pages, "scripts": [*rows]}
     files = {
         **{f"{ASSETS}/{path.name}": path.read_text("utf-8") for path in sorted((HERE / "static").iterdir())},
-        "index.html": _index(contents, {**shared, "problems": problems}),
+        "index.html": _index(contents, {**shared, "problems": [*results.problems, *problems]}),
         "run.html": render("run.html", title="Run", **shared),
         **rows,
     }
@@ -82,10 +84,10 @@ def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
     verdict = contents.verdict
     ablations = front.ablations(contents)
     cost = [contents.cost_metric] if contents.cost_metric else []
-    arms = by_arm(contents.edition, [*contents.main[:4], *cost])
+    arms = by_arm(contents.runs, [*contents.main[:4], *cost])
     return render(
         "index.html",
-        title=contents.facts["experiment"],
+        title=contents.title,
         about=front.about(contents),
         sessions=front.provenance(contents),
         failures=front.failures(contents),
@@ -105,7 +107,7 @@ def _index(contents: Contents, shared: Mapping[str, Any]) -> str:
 
 def write_pages(pages: Sequence[Page], directory: Path, label: str) -> None:
     """Pages alone, in the look of a report, for results that no experiment holds; one of them should be `index`."""
-    shared = {"contents": {"label": label, "facts": {"experiment": label}}, "pages": pages}
+    shared = {"contents": {"label": label, "title": label}, "pages": pages}
     files: dict[str, str | bytes] = {f"{ASSETS}/report.css": (HERE / "static" / "report.css").read_text("utf-8")}
     for page in pages:
         files |= {f"{page.slug}.html": render("page.html", title=page.title, page=page, **shared), **page.files}
@@ -204,18 +206,18 @@ class Page:
     """Files that the page links to, by name: `.csv`, `.json` or `.txt`, or pictures as `assets/NAME.png`."""
 
 
-def pages_of(names: Iterable[str], edition: Edition) -> tuple[list[Page], list[str]]:
+def pages_of(names: Iterable[str], contents: Contents) -> tuple[list[Page], list[str]]:
     """Pages of the workload and of the dialect, and what went wrong: a page that fails must not cost the report.
 
-    The entry-point group `bakeoff.pages` maps their names to functions from the edition to its pages.
+    The entry-point group `bakeoff.pages` maps their names to functions from the contents of a report to its pages.
     """
     pages: list[Page] = []
     problems: list[str] = []
     entries = {entry.value: entry for name in names for entry in entry_points(group=GROUP, name=name)}
     for entry in entries.values():
         try:
-            make: Callable[[Edition], Sequence[Page]] = entry.load()
-            for page in make(edition):
+            make: Callable[[Contents], Sequence[Page]] = entry.load()
+            for page in make(contents):
                 if not _SLUG.fullmatch(page.slug) or page.slug in (*TAKEN, *(other.slug for other in pages)):
                     raise ValueError(f"{page.slug!r} cannot be the name of a page, or is taken")
                 for name in page.files:

@@ -21,7 +21,7 @@ from bakeoff.stats.bootstrap import bootstrap
 from bakeoff.stats.resample import mean_distribution
 from bakeoff.stats.sequential import LEAST_PLANNED
 from bakeoff.text import format_level
-from bakeoff.verdicts.answer import answer, is_sequential, observe_metric
+from bakeoff.verdicts.answer import answer, observe_metric
 from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Plot, Power, Rank
@@ -33,7 +33,7 @@ from bakeoff.web import arms as of_arms
 from bakeoff.web import comparisons as of_comparisons
 from bakeoff.web.arms import Axis, Curve, Lane, Point
 from bakeoff.web.comparisons import Differences, Effect, Resampled
-from bakeoff.web.contents import Ablations, Contents, is_number
+from bakeoff.web.contents import Ablations, Contents, is_finite_number
 from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import INK, Band, Figure, Line, Mark, Panel
 
@@ -101,7 +101,7 @@ def _compare(results: Results, plot: Plot) -> CompareAnswer:
 
 def _differences(results: Results, plot: Plot) -> Figure:
     """Paired differences: one dot for each unit, the effect and its interval."""
-    if results.edition is None or not is_sequential(results.edition):
+    if results.edition is None or not results.is_sequential:
         verdict = _compare(results, plot)
         pairs = _pairs(verdict, verdict.comparisons)
         return of_comparisons.paired_differences(pairs, source=f"{results.label}.")
@@ -149,7 +149,7 @@ def _pairs(verdict: CompareAnswer, comparisons: Sequence[Comparison]) -> list[Di
 
 def _bootstrap(results: Results, plot: Plot) -> Figure:
     """Bootstrap distribution of the mean difference."""
-    if results.edition is not None and is_sequential(results.edition):
+    if results.edition is not None and results.is_sequential:
         raise UsageError(
             "a bootstrap needs a fixed number of runs, and this edition stopped when it saw its results; see `plot differences`"
         )
@@ -394,7 +394,7 @@ def _cost(contents: Contents, cost: str, metric: str) -> Figure:
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run in contents.runs:
         price, value = run.metrics.get(cost), run.metrics.get(metric)
-        if run.status == "succeeded" and is_number(price) and is_number(value):
+        if run.status == "succeeded" and is_finite_number(price) and is_finite_number(value):
             pairs.setdefault((run.task, run.arm), []).append((float(price), float(value)))  # type: ignore[arg-type]
     tasks: dict[str, list[Point]] = {}
     for task in contents.tasks[:MOST_PANELS]:

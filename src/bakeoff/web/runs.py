@@ -18,12 +18,11 @@ from urllib.parse import quote
 import numpy as np
 
 from bakeoff.records.files import open_inside
-from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import STDERR, STDOUT
-from bakeoff.records.series import read_block
+from bakeoff.results.table import Row
 from bakeoff.text import printable
 from bakeoff.trees import walk
-from bakeoff.web.contents import Contents, is_number
+from bakeoff.web.contents import Contents, is_finite_number
 
 
 def script_json(value: Any) -> str:
@@ -59,7 +58,7 @@ def table(contents: Contents) -> list[str]:
 
 def shown(value: Any) -> Any:
     """A value as the pages have it: six digits; what is not a number as text."""
-    if is_number(value):
+    if is_finite_number(value):
         if isinstance(value, int) and abs(value) < 2**53:
             return value
         short = float(f"{value:.6g}")
@@ -99,8 +98,8 @@ class Details:
         self.metrics: list[str] = []
         self.files: dict[tuple[str, ...], int] = {}
         self.omitted: list[str] = []
-        place = contents.edition.paths.runs
-        self.directories = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
+        self.directories = _directories(contents.runs)
+        self.home = next((directory.parent for directory in self.directories.values()), None)
         self._facts()
         self._metrics()
         ended_badly = [n for n, run in enumerate(contents.runs) if run.status not in ("succeeded", "planned")]
@@ -112,14 +111,11 @@ class Details:
 
     def scripts(self) -> dict[str, str]:
         """Script files by name: `names.js`, and `details-N.js` with RUNS runs each."""
-        home = self.contents.edition.paths.runs
-        if self.directories:  # run directories may be links to another tool's
-            home = (home / min(self.directories)).resolve().parent
         shared = {
             **self.names,
             "others": self.metrics,
             "files": [list(names) for names in self.files],
-            "home": quote(os.path.relpath(home, self.base).replace(os.sep, "/")),
+            "home": "" if self.home is None else self._link(self.home),
             "chunk": RUNS,
             "omitted": self.omitted,
             "start": self.start,
@@ -139,16 +135,18 @@ class Details:
                 entry["exit"] = run.exit_code
             if run.error:
                 entry["error"] = printable(run.error)[-ERROR:]
-            if run.attempts > 1:
+            if run.tries > 1:
                 entry["tries"] = self._tries(run)
-            if run.run_id in self.directories:
-                entry["files"] = self._files(run)
+            if (directory := self.directories.get(run.position)) is not None:
+                entry["files"] = self._files(directory)
+                if directory != (self.home or directory) / run.run_id:
+                    entry["place"] = self._link(directory)
         self.left -= sum(len(script_json(entry)) for entry in self.runs)
 
-    def _tries(self, run: RunRecord) -> list[list[Any]]:
+    def _tries(self, run: Row) -> list[list[Any]]:
         """Number, status, wall time, exit code and error of each attempt."""
         tries: list[list[Any]] = []
-        for attempt in self.contents.edition.attempts(run.position):
+        for attempt in run.attempts():
             wall = None
             if attempt["started_at"] is not None and attempt["ended_at"] is not None:
                 wall = round(float(attempt["ended_at"] - attempt["started_at"]), 4)
@@ -156,9 +154,12 @@ class Details:
             tries.append([attempt["attempt"], attempt["status"], wall, attempt["exit_code"], error])
         return tries
 
-    def _files(self, run: RunRecord) -> int:
-        """The number of its list of files: most runs leave the same names behind."""
-        home = self.contents.edition.paths.run(run.run_id)
+    def _link(self, directory: Path) -> str:
+        """The address of a directory on a page of the report."""
+        return quote(os.path.relpath(directory, self.base).replace(os.sep, "/"))
+
+    def _files(self, home: Path) -> int:
+        """The number of a run's list of files: most runs leave the same names behind."""
         paths: list[str] = []
         for place, folders, names in walk(home):
             folders.sort()
@@ -192,9 +193,9 @@ class Details:
         self.left -= room
         for number in numbers:
             run = self.contents.runs[number]
-            if run.run_id not in self.directories:
+            home = self.directories.get(run.position)
+            if home is None:
                 continue
-            home = self.contents.edition.paths.run(run.run_id)
             logs = {name: text for name in (STDOUT, STDERR) if (text := _tail(home, name))}
             size = len(script_json(logs)) if logs else 0
             if size > room:
@@ -208,21 +209,36 @@ class Details:
 
     def _series(self) -> None:
         """Every series of every run, thinned to what the room allows; the same number of points for all."""
-        series = {position: read_block(block) for position, block in self.contents.edition.all_series()}
-        if not series:
+        count = sum(len(run.series) for run in self.contents.runs)
+        if not count:
             return
-        count = sum(len(columns) for columns in series.values())
         points = min(MOST_POINTS, int(0.8 * self.left) // (2 * _NUMBER * count))
         if points < FEWEST_POINTS:
             self.omitted.append("series")
             return
         for entry, run in zip(self.runs, self.contents.runs, strict=True):
-            for name, (steps, values) in series.get(run.position, {}).items():
+            for name, (steps, values) in run.series.items():
                 kept = np.unique(np.linspace(0, steps.size - 1, min(points, steps.size)).round().astype(int))
                 numbers = [float(f"{value:.5g}") if np.isfinite(value) else None for value in values[kept]]
-                drawn = [steps[kept].tolist(), numbers]
+                drawn = [[int(step) if step == int(step) else step for step in steps[kept].tolist()], numbers]
                 entry.setdefault("series", {})[name] = drawn
                 self.left -= len(script_json(drawn))
+
+
+def _directories(runs: Sequence[Row]) -> dict[int, Path]:
+    """The directories that runs left, by position. An edition's are listed at once, not asked for one by one."""
+    left: dict[Path, set[str]] = {}
+    directories = {}
+    for run in runs:
+        if run.edition is not None:
+            place = run.edition.paths.runs
+            if place not in left:
+                left[place] = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
+            if run.run_id in left[place] and run.files is not None:
+                directories[run.position] = run.files
+        elif run.files is not None and run.files.is_dir():
+            directories[run.position] = run.files.resolve()
+    return directories
 
 
 def _tail(home: Path, name: str) -> str:

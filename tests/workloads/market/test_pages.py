@@ -18,6 +18,8 @@ import bakeoff
 from bakeoff.cli import main
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
+from bakeoff.results.editions import edition_results
+from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Rule
 from bakeoff.web.folder import Page, write
 from bakeoff.workloads.market import pages as made
@@ -74,7 +76,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> bakeoff.Experiment:
 @pytest.fixture(scope="module")
 def pages(kept: bakeoff.Experiment) -> dict[str, Page]:
     with closing(Edition.open(kept.edition)) as edition:
-        return {page.slug: page for page in made.pages(edition)}
+        return {page.slug: page for page in made.pages(Contents(edition_results(edition)))}
 
 
 class Tags(HTMLParser):
@@ -158,8 +160,8 @@ def test_the_same_results_give_the_same_pages_in_a_report_of_the_usual_kind(
     kept: bakeoff.Experiment, pages: dict[str, Page], tmp_path: Path
 ) -> None:
     with closing(Edition.open(kept.edition)) as edition:
-        assert {page.slug: page for page in made.pages(edition)} == pages
-        written = write(edition, tmp_path / "report")
+        assert {page.slug: page for page in made.pages(Contents(edition_results(edition)))} == pages
+        written = write(edition_results(edition), tmp_path / "report")
     assert not written.problems
     for name in ("summary.html", "detailed.html", "timeline.html", "actions.csv", "metrics.csv", "equity.csv"):
         assert (tmp_path / "report" / name).is_file()
@@ -172,7 +174,7 @@ def test_runs_without_files_still_have_summary_and_equity_and_pages_say_how_to_k
     for files in (bare / "runs").glob("*/out"):
         shutil.rmtree(files)
     with closing(Edition.open(EditionPaths(bare))) as edition:
-        found = {page.slug: page for page in made.pages(edition)}
+        found = {page.slug: page for page in made.pages(Contents(edition_results(edition)))}
     assert "<svg" in found["equity"].html and "P&amp;L" in found["summary"].html
     for slug in ("prices", "timeline", "detailed", "social"):
         assert "outputs = true" in found[slug].html and not found[slug].files

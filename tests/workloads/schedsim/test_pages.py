@@ -6,13 +6,13 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importing import recordable, temporary_edition
+from bakeoff.results.importing import identified
 from bakeoff.results.sources import open_results
 from bakeoff.results.table import Results
 from bakeoff.web.contents import Contents
@@ -85,7 +85,7 @@ def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, forei
 
 
 def read_directory(directory: Path) -> Results:
-    return recordable(open_results([str(directory)], directory))[0]
+    return identified(open_results([str(directory)], directory))
 
 
 @pytest.mark.slow
@@ -108,9 +108,8 @@ def _facts(script: Path) -> dict[str, tuple[str, float | None]]:
 
 
 @pytest.fixture
-def contents(foreign: Path, tmp_path: Path) -> Iterator[Contents]:
-    with closing(temporary_edition(read_directory(foreign), "smoke", tmp_path)) as edition:
-        yield Contents(edition, "smoke")
+def contents(foreign: Path) -> Contents:
+    return Contents(replace(read_directory(foreign), label="smoke"))
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from bakeoff.verdicts.answer import (
     Notes,
     Table,
     Text,
-    is_sequential,
     observe_metric,
     refuse_sequential,
 )
@@ -365,7 +364,7 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
         from bakeoff.verdicts.sequential import prereg
 
         registration = prereg.check(edition, question.analysis(results.analysis), question, metrics)
-    if edition is not None and is_sequential(edition):
+    if edition is not None and results.is_sequential:
         from bakeoff.verdicts.sequential import evidence_path
 
         if question.analysis(results.analysis) != results.analysis or question.unpaired or question.intersect:

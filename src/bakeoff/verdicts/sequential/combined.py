@@ -15,7 +15,7 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.records import provenance
-from bakeoff.results.table import OPEN, Results, Row
+from bakeoff.results.table import UNFINISHED, Results, Row
 from bakeoff.spec.experiment import Analysis, Experiment, Sequential
 from bakeoff.stats.decision import CAMPAIGN_WORDS, Reason, Word
 from bakeoff.stats.evidence import unbounded
@@ -89,8 +89,8 @@ def combine(results: Results, question: Compare, metrics: Sequence[str]) -> tupl
 def _begun(rows: Sequence[Row]) -> list[Row]:
     """Runs of seeds on which anything has ended. What is open on them counts as missing: it may have been given up
     because of what was seen."""
-    begun = {row.seed for row in rows if row.status not in OPEN}
-    return [replace(row, status="cancelled") if row.status in OPEN else row for row in rows if row.seed in begun]
+    begun = {row.seed for row in rows if row.status not in UNFINISHED}
+    return [replace(row, status="cancelled") if row.status in UNFINISHED else row for row in rows if row.seed in begun]
 
 
 def _check_seeds(parts: Sequence[Results]) -> None:

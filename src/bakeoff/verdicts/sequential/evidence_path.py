@@ -4,7 +4,7 @@ Such an edition has `sequential` in its stored spec. Pairs are looked at in plan
 verdict may be read at any time; a test or an interval of fixed size is not valid on it, before or after the stop. So
 `compare` asks here first:
 
-    if is_sequential(edition):
+    if results.is_sequential:
         report = evidence_path.report(results)
         for comparison in report.comparisons: ...   # a `Comparison` with an `evidence_path`
 """

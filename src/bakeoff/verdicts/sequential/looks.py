@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bakeoff.records.looks import Growth, Kind, Look, read_growths, record_look
-from bakeoff.results.table import OPEN, Results
+from bakeoff.results.table import UNFINISHED, Results
 from bakeoff.stats.decision import Decision, Reason, Word
 from bakeoff.stats.evidence import LEAST_UNITS
 from bakeoff.stats.sequential import LEAST_PLANNED, SequentialRule, evidence
@@ -201,7 +201,7 @@ def counted(answer: Answer, results: Results, verb: str) -> Answer:
     grown = max((row.stage for row in results.rows), default=0)
     verdicts = answer.verdicts()
     kind = _kind(results, answer)
-    ended = [row for row in results.rows if row.status not in OPEN]
+    ended = [row for row in results.rows if row.status not in UNFINISHED]
     digest = hashlib.sha256("\n".join(f"{row.run_id} {row.status}" for row in ended).encode()).hexdigest()[:16]
     counts = (len(ended), digest) if verdicts else (0, "")
     recorded = True
@@ -217,7 +217,7 @@ def counted(answer: Answer, results: Results, verb: str) -> Answer:
 
 
 def _kind(results: Results, answer: Answer) -> Kind:
-    by_arm = Counter(row.arm for row in results.rows if row.status not in OPEN)
+    by_arm = Counter(row.arm for row in results.rows if row.status not in UNFINISHED)
     if len(by_arm) < 2 or sorted(by_arm.values())[-2] < LEAST_UNITS:
         return "too few"
     if answer.anytime_valid and answer.verdicts():

@@ -205,7 +205,7 @@ var bakeoff = (() => {
     if (detail.series) found.push(section("Series", ...Object.entries(detail.series).map(([name, [steps, y]]) => chart(name, steps, y))));
     if (detail.tries) found.push(section("Attempts", tries(detail.tries)));
     for (const [name, text] of Object.entries(detail.logs || {})) found.push(section(name, make("pre", { tabindex: "0" }, text)));
-    if ("files" in detail) found.push(section("Files", artifacts(files[detail.files], `${home}/${encodeURIComponent(id)}`)));
+    if ("files" in detail) found.push(section("Files", artifacts(files[detail.files], detail.place || `${home}/${encodeURIComponent(id)}`)));
     const missing = omitted.length ? `This report has too many runs to hold everything: ${omitted.join(", ")} may be missing here. ` : "";
     found.push(section("More", make("p", { class: "hint" }, missing, "In a terminal: ", make("code", {}, `bakeoff show ${id}`), " ", make("code", {}, `bakeoff logs ${id}`), " ", make("code", {}, `bakeoff reproduce ${id}`))));
     return found;

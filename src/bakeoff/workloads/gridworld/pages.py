@@ -14,15 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from bakeoff.errors import BakeoffError
-from bakeoff.records.edition import Edition
-from bakeoff.records.run import RunRecord
-from bakeoff.records.series import read_block
-from bakeoff.results.table import Array
+from bakeoff.results.table import Array, Row
 from bakeoff.text import number, percent
-from bakeoff.verdicts.answer import answer, is_sequential
+from bakeoff.verdicts.answer import answer
 from bakeoff.verdicts.question import Compare
 from bakeoff.web.arms import Axis, Curve, curves_by_metric, mean_over_rollouts, radial, t_interval
-from bakeoff.web.contents import Contents, is_number
+from bakeoff.web.contents import Contents, is_finite_number
 from bakeoff.web.figure import Figure, Panel, Rule
 from bakeoff.web.folder import Page, picture_html, table_html
 from bakeoff.web.pictures import slim
@@ -50,7 +47,7 @@ MOST_LEVELS = 12
 class Training:
     """A run that succeeded, with its series. `level` names the task, the level or both, if the experiment has several."""
 
-    run: RunRecord
+    run: Row
     params: GridworldParams
     level: str
     series: Mapping[str, Curve]
@@ -64,7 +61,7 @@ class Training:
 
     def reported(self, metric: str) -> float:
         value = self.run.metrics.get(metric)
-        return float(value) if is_number(value) else np.nan  # type: ignore[arg-type]
+        return float(value) if is_finite_number(value) else np.nan  # type: ignore[arg-type]
 
     def by_processor_time(self, metric: str) -> Curve:
         """The metric by the processor time of all updates until then."""
@@ -73,9 +70,8 @@ class Training:
         return np.cumsum(self.series["processor_s"][1])[at], values
 
 
-def pages(edition: Edition) -> list[Page]:
+def pages(contents: Contents) -> list[Page]:
     """The page `learning`; none while no run has finished."""
-    contents = Contents(edition, f"{edition.paths.experiment}/{edition.paths.name}")
     runs = _trainings(contents)
     if not runs:
         return []
@@ -91,16 +87,13 @@ def _trainings(contents: Contents) -> list[Training]:
     """Every run that succeeded, by level and arm."""
     params = {cell.number: GridworldParams.model_validate(cell.params) for cell in contents.cells.values()}
     several = len(contents.tasks) > 1, len({each.level for each in params.values()}) > 1
-    finished = {run.position: run for run in contents.runs if run.status == "succeeded"}
     runs = []
-    for position, block in contents.edition.all_series():
-        if run := finished.get(position):
+    for run in contents.runs:
+        if run.status == "succeeded" and run.series:
             names = (run.task, params[run.cell].level)
             level = ", ".join(dict.fromkeys(name for name, varies in zip(names, several, strict=True) if varies))
             series = {
-                name: (steps.astype(float), values)
-                for name, (steps, values) in read_block(block).items()
-                if np.isfinite(values).all()
+                name: (steps, values) for name, (steps, values) in run.series.items() if np.isfinite(values).all()
             }
             runs.append(Training(run, params[run.cell], level, series))
     order = list(LEVELS)
@@ -295,7 +288,9 @@ def _replay(contents: Contents, trained: Sequence[Training]) -> str:
     """
     kept: dict[tuple[str, int | None, int], dict[str, Path]] = {}
     for each in sorted(trained, key=lambda each: each.run.arm != contents.analysis.control):
-        path = contents.edition.paths.run(each.run.run_id) / "held_out.json"
+        if each.run.files is None:
+            continue
+        path = each.run.files / "held_out.json"
         if path.is_file() and not path.is_symlink():
             kept.setdefault((each.level, each.run.seed, each.run.rollout), {}).setdefault(each.run.arm, path)
     if not kept:
@@ -331,7 +326,7 @@ def _pairing(contents: Contents, trained: Sequence[Training]) -> str:
         cells = {(each.run.arm, each.run.task) for each in own}
         results = replace(contents.results, rows=[row for row in contents.results.rows if (row.arm, row.task) in cells])
         others = tuple(arm for arm in arms if arm != control)
-        if not others or is_sequential(contents.edition):
+        if not others or contents.results.is_sequential:
             continue
         try:
             comparisons = answer(

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bakeoff.records.edition import Edition
-from bakeoff.records.run import RunRecord
-from bakeoff.records.series import read_block
+from bakeoff.results.table import Row
 from bakeoff.stats.binary import UnpairedBinary
 from bakeoff.text import number
 from bakeoff.web.arms import Curve, curves_by_metric, learning_curves, t_interval
@@ -53,7 +51,7 @@ Series = Mapping[str, Curve]
 class Training:
     """A run that succeeded, with its series."""
 
-    run: RunRecord
+    run: Row
     series: Series
 
     @property
@@ -61,16 +59,11 @@ class Training:
         return float(self.series[METRIC][1][-1])
 
 
-def pages(edition: Edition) -> list[Page]:
+def pages(contents: Contents) -> list[Page]:
     """The page `training`; none while no run has finished."""
-    contents = Contents(edition, f"{edition.paths.experiment}/{edition.paths.name}")
-    runs = {run.position: run for run in contents.runs if run.status == "succeeded"}
-    trained = []
-    for position, block in edition.all_series():
-        if position in runs:
-            series = {name: (steps.astype(float), values) for name, (steps, values) in read_block(block).items()}
-            if METRIC in series:
-                trained.append(Training(runs[position], series))
+    trained = [
+        Training(run, dict(run.series)) for run in contents.runs if run.status == "succeeded" and METRIC in run.series
+    ]
     if not trained:
         return []
     by_arm = {arm: [t for t in trained if t.run.arm == arm] for arm in contents.base_arms}
@@ -82,7 +75,7 @@ def pages(edition: Edition) -> list[Page]:
     for slug, figure in _figures(contents, by_arm).items():
         html += picture_html(slim(figure), slug)
     aside = f" On single seeds, the two equal arms of the A/A pair differ by {noise}." if noise else ""
-    return [Page("Training", "training", html + _answers(edition, by_arm), learnt + aside)]
+    return [Page("Training", "training", html + _answers(by_arm), learnt + aside)]
 
 
 # -- what was learnt
@@ -274,13 +267,14 @@ def _against(series: Series, metric: str, clock: str) -> Curve:
 # -- answers
 
 
-def _answers(edition: Edition, by_arm: Mapping[str, Sequence[Training]]) -> str:
+def _answers(by_arm: Mapping[str, Sequence[Training]]) -> str:
     """The last step's answers of two arms to the same prompts, for the first seed that both have."""
     trained = [arm for arm, own in by_arm.items() if own[0].series[METRIC][0][-1] > 0]
     kept: dict[str, pl.DataFrame] = {}
     for arm in (trained[:1] + trained[-1:]) if len(trained) > 1 else trained:
-        path = edition.paths.run(by_arm[arm][0].run.run_id) / COMPLETIONS
-        if path.is_file() and not path.is_symlink():
+        files = by_arm[arm][0].run.files
+        path = None if files is None else files / COMPLETIONS
+        if path is not None and path.is_file() and not path.is_symlink():
             frame = pl.read_parquet(path)
             kept[arm] = frame.filter(pl.col("step") == frame["step"].max())
     if not kept:

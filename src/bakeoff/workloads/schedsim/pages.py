@@ -13,12 +13,11 @@ from html import escape
 
 import numpy as np
 
-from bakeoff.records.edition import Edition
-from bakeoff.records.run import RunRecord
+from bakeoff.results.table import Row
 from bakeoff.stats.evidence import Interval
 from bakeoff.web.arms import Lane, height_for, lanes, t_interval
 from bakeoff.web.comparisons import Effect, forest
-from bakeoff.web.contents import Contents, is_number
+from bakeoff.web.contents import Contents, is_finite_number
 from bakeoff.web.drawing import image
 from bakeoff.web.figure import Figure, Panel, Rule
 from bakeoff.web.folder import Page, picture_html
@@ -32,9 +31,8 @@ FULL = "full"
 _COUNTED = " Failed and missing runs are counted beside the name"
 
 
-def pages(edition: Edition) -> list[Page]:
-    """The page `policies`, for editions whose runs report a makespan. Its figures are PNG files too."""
-    contents = Contents(edition, f"{edition.paths.experiment}/{edition.paths.name}")
+def pages(contents: Contents) -> list[Page]:
+    """The page `policies`, for results whose runs report a makespan. Its figures are PNG files too."""
     if MAKESPANS["p95"] not in contents.metrics:
         return []
     # The names of the files are those of the sweep runner's report; its own simulator reports no flow time.
@@ -172,17 +170,17 @@ def _ratio(contents: Contents, arm: str, task: str, metric: str, base: Mapping[i
     return Effect(name, math.exp(float(logs.mean())), interval, contents.colour(arm), ", ".join(notes))
 
 
-def _runs(contents: Contents, arm: str, task: str) -> list[RunRecord]:
+def _runs(contents: Contents, arm: str, task: str) -> list[Row]:
     return [run for run in contents.runs if (run.arm, run.task) == (arm, task)]
 
 
-def _by_seed(runs: Sequence[RunRecord], metric: str) -> dict[int, float]:
+def _by_seed(runs: Sequence[Row], metric: str) -> dict[int, float]:
     """Return the values of runs that succeeded and have a seed."""
     values = {run.seed: run.metrics.get(metric) for run in runs if run.status == "succeeded" and run.seed is not None}
-    return {seed: float(value) for seed, value in values.items() if is_number(value)}  # type: ignore[arg-type]
+    return {seed: float(value) for seed, value in values.items() if is_finite_number(value)}  # type: ignore[arg-type]
 
 
-def _lost(runs: Sequence[RunRecord]) -> tuple[int, int]:
+def _lost(runs: Sequence[Row]) -> tuple[int, int]:
     """How many runs failed, and how many are missing."""
     failed = sum(run.status in ("failed", "timeout") for run in runs)
     return failed, sum(run.status != "succeeded" for run in runs) - failed

@@ -16,13 +16,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bakeoff.records.edition import Edition
 from bakeoff.records.files import is_file_inside, open_inside, read_inside
-from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import TRAJECTORY
 from bakeoff.records.series import read_trajectory
+from bakeoff.results.table import Row
 from bakeoff.spec.identity import slug
 from bakeoff.text import duration, number, printable
+from bakeoff.web.contents import Contents
 from bakeoff.web.folder import Page
 from bakeoff.workloads.tasks.diff import LineKind, marked, readable
 from bakeoff.workloads.tasks.evaluation import DIFF, RESULTS
@@ -37,19 +37,19 @@ LONGEST = 200_000
 """Characters of a diff or a log; twice as many of a transcript."""
 
 
-def pages(edition: Edition) -> list[Page]:
-    """The pages of an edition: the list of tasks, each task, and each rollout as far as there is room."""
-    runs = list(edition.runs())
+def pages(contents: Contents) -> list[Page]:
+    """The list of tasks, each task, and each rollout as far as there is room."""
+    runs = contents.runs
     arms = list(dict.fromkeys(run.arm for run in runs))
     # Runs come in plan order, so tasks and arms appear as the experiment file lists them.
-    by_task: dict[str, list[RunRecord]] = {}
+    by_task: dict[str, list[Row]] = {}
     for run in runs:
         by_task.setdefault(run.task, []).append(run)
     names = {
         task: re.sub(r"[^a-z0-9]+", "-", slug(f"task-{index}-{task}".lower(), 80)).strip("-")
         for index, task in enumerate(by_task)
     }
-    rollouts = _rollout_pages(edition, runs, names)
+    rollouts = _rollout_pages(runs, names)
     files = {position: page.slug for position, page in rollouts.items()}
     rows, task_pages = [], []
     for task, attempts in by_task.items():
@@ -65,7 +65,7 @@ def pages(edition: Edition) -> list[Page]:
                 "honeypot": sum(metrics.get("honeypot") == 1 for metrics in own),
             }
         rows.append({"name": task, "file": names[task], "cells": cells})
-        instructions = (_results(edition.paths.run(run.run_id)).get("instruction") for run in attempts)
+        instructions = (_results(run.files).get("instruction") for run in attempts if run.files is not None)
         html = render("task", runs=attempts, files=files, instruction=next(filter(None, instructions), ""))
         task_pages.append(Page(task, names[task], html, listed=False))
     overview = Page("Tasks", "tasks", render("overview", tasks=rows, arms=arms))
@@ -98,13 +98,13 @@ def _template() -> Any:
     return environment.get_template("pages.html.j2").module
 
 
-def _rollout_pages(edition: Edition, runs: Sequence[RunRecord], names: Mapping[str, str]) -> dict[int, Page]:
+def _rollout_pages(runs: Sequence[Row], names: Mapping[str, str]) -> dict[int, Page]:
     """A page for each run that left files, by position, until MOST_BYTES are reached."""
     pages: dict[int, Page] = {}
     room = MOST_BYTES
     for run in runs:
-        directory = edition.paths.run(run.run_id)
-        if not directory.is_dir():
+        directory = run.files
+        if directory is None or not directory.is_dir():
             continue
         try:
             messages, cut = _messages(directory)

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from bakeoff.records.edition import Edition
+from bakeoff.web.contents import Contents
 from bakeoff.web.folder import Page, write_pages
 from bakeoff.workloads.market.outputs import Run
 from bakeoff.workloads.market.pages import content
-from bakeoff.workloads.market.pages.runs import Curve, Played, of_edition
+from bakeoff.workloads.market.pages.runs import Curve, Played, played
 
 
-def pages(edition: Edition) -> list[Page]:
-    """Return the pages of an edition; the entry point of the group `bakeoff.pages`."""
-    return _pages(of_edition(edition), f"{edition.paths.experiment}/{edition.paths.name}.")
+def pages(contents: Contents) -> list[Page]:
+    """Return the pages of a report; the entry point of the group `bakeoff.pages`."""
+    return _pages(played(contents.runs), f"{contents.label}.")
 
 
 def _pages(runs: Sequence[Played], source: str = "") -> list[Page]:
@@ -44,7 +44,7 @@ def write_campaign(campaign: Sequence[tuple[str, Run, Path]], comparison: Mappin
     runs = []
     for name, run, files in campaign:
         equity = np.array(run.rollout.result.equity)
-        played = Played(
+        shown = Played(
             arm=name,
             agent=run.agent,
             task="",
@@ -55,7 +55,7 @@ def write_campaign(campaign: Sequence[tuple[str, Run, Path]], comparison: Mappin
             files=files,
             equity=Curve(np.arange(equity.size), equity),
         )
-        runs.append(played)
+        runs.append(shown)
     # The command writes metrics.csv, and a single run has its own tables in this very directory.
     own = {"metrics.csv"} | ({"actions.csv", "equity.csv"} if len(runs) == 1 else set())
     made = [content.front_page(runs, comparison, directory), *_pages(runs)]

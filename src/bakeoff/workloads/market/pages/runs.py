@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bakeoff.records.edition import Edition
 from bakeoff.records.files import is_file_inside, open_inside, read_inside
-from bakeoff.records.series import read_block
+from bakeoff.results.table import Row
 from bakeoff.text import csv_text
 from bakeoff.workloads.market.outputs import ACTIONS
 
@@ -88,26 +88,30 @@ class Played:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def of_edition(edition: Edition) -> list[Played]:
-    """Return every run of an edition, in the order of the plan."""
-    agents = {cell.number: str(cell.params.get("agent", "")) for cell in edition.cells()}
-    curves = {position: read_block(block).get("equity") for position, block in edition.all_series()}
-    runs = list(edition.runs())
+def played(runs: Sequence[Row]) -> list[Played]:
+    """Return the rows of a results table as runs in a market."""
     several = any(run.rollout for run in runs)
     return [
         Played(
             arm=run.arm,
-            agent=agents[run.cell],
+            agent=str(run.settings.get("agent", "")),
             task=run.task,
             unit=run.seed,
             label=f"seed {run.seed}, rollout {run.rollout}" if several else f"seed {run.seed}",
             status=run.status,
             metrics=run.metrics,
-            files=edition.paths.run(run.run_id) / "out",
-            equity=Curve(*curve) if (curve := curves.get(run.position)) is not None else None,
+            files=(run.files or Path(os.devnull)) / "out",
+            equity=_curve(run),
         )
         for run in runs
     ]
+
+
+def _curve(run: Row) -> Curve | None:
+    if "equity" not in run.series:
+        return None
+    ticks, values = run.series["equity"]
+    return Curve(ticks.astype(np.int64), values)
 
 
 def arms_of(runs: Iterable[Played]) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bakeoff.results.copies import copied_seeds
 from bakeoff.results.table import Row
+from bakeoff.verdicts.repeats import copied_seeds
 
 
 def rows(values: np.ndarray) -> list[Row]:
