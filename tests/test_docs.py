@@ -201,6 +201,16 @@ def write_laboratory(place: Path) -> None:
     (place / "rules.toml").write_text('[evidence]\nmin_runs = 3\n[[rules]]\nmetric = "reward"\nmin_lift = 0.01\n')
 
 
+def write_logs(place: Path) -> None:
+    """Logs of other tools under the names that other-tools.md uses."""
+    fixtures = ROOT / "tests" / "fixtures"
+    for name, source in zip("ab", sorted((fixtures / "inspect" / "skill").glob("*.eval")), strict=True):
+        (place / "logs" / name).mkdir(parents=True)
+        shutil.copy(source, place / "logs" / name / "log.eval")
+    shutil.copytree(fixtures / "harbor" / "models", place / "jobs")
+    shutil.copytree(fixtures / "lm-eval" / "models", place / "results")
+
+
 def write_nothing(place: Path) -> None:
     pass
 
@@ -219,6 +229,7 @@ def bakeoff(place: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProc
         ("README.md", write_nothing, "market"),
         ("docs/getting-started.md", write_lr, None),
         ("docs/planning.md docs/compare.md docs/litmus.md docs/ranking.md", write_laboratory, "prereg"),
+        ("docs/other-tools.md", write_logs, None),
         ("docs/market.md", write_nothing, "--benchmark FILE"),
         (
             "docs/sequential.md",

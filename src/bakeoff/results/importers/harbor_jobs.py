@@ -85,7 +85,7 @@ class HarborJobs:
                 unit = unit and all(0 <= value <= 1 for value in trial.rewards.values())
                 yield ForeignRun(
                     labels=trial.labels, source=Source(trial.path), header=trial.result or trial.config, log=job.log,
-                    task=task, run=str(trial.path), outcome=outcome, error=trial.error, metrics=metrics,
+                    task=task, group=trial.dataset, run=str(trial.path), outcome=outcome, error=trial.error, metrics=metrics,
                     started_at=_seconds((trial.result or {}).get("started_at")),
                     ended_at=_seconds((trial.result or {}).get("finished_at")),
                 )  # fmt: skip
@@ -109,6 +109,8 @@ class _Trial:
         self.checksum = str(facts.get("task_checksum") or "")
         place = (self.config.get("task") or {}).get("path") or (self.config.get("task") or {}).get("name") or path.name
         self.task = str(facts.get("task_name") or Path(str(place)).name)
+        # Harbor's own word for trials of no dataset.
+        self.dataset = str(facts.get("source") or (self.config.get("task") or {}).get("source") or "adhoc")
         self.labels = self._labels(facts, job)
         self.exceptions = [
             each["exception_info"]
@@ -181,7 +183,7 @@ class _Job:
                 first = trials[0]
                 yield ForeignRun(
                     labels=first.labels, source=Source(self.path, f"{first.task}__attempt_{number}"), header=first.config,
-                    log=self.log, task=first.task, outcome="missing", error="the attempt left no directory",
+                    log=self.log, task=first.task, group=first.dataset, outcome="missing", error="the attempt left no directory",
                 )  # fmt: skip
 
     def means(self, names: Sequence[str]) -> list[Mean]:

@@ -1,0 +1,99 @@
+"""Files of other tools on the command line: the reading line, refusals and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Bakeoff = Callable[..., Result]
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.mark.parametrize("verb", [("compare",), ("rank",), ("variance",)])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("inspect/skill", "read 12 samples x 2 logs of Inspect 0.3.285; arm = task_args.skill; 3 of 24 samples errored (failed);"),
+        ("harbor/models", "read 12 trials x 2 logs of Harbor; arm = agent"),
+    ],
+)  # fmt: skip
+def test_the_reading_line_is_the_last_line_of_every_answer(
+    bakeoff: Bakeoff, verb: tuple[str, ...], name: str, line: str
+) -> None:
+    answered = bakeoff(*verb, FIXTURES / name)
+    assert answered.exit_code in (0, 1, 3), answered.stderr
+    (read,) = [each for each in answered.stdout.splitlines() if each.startswith("read ")]
+    assert read.startswith(line)
+    assert answered.stdout.rstrip().endswith(read)
+
+
+def test_an_imported_log_is_judged_as_the_log_is(bakeoff: Bakeoff) -> None:
+    source = FIXTURES / "inspect" / "skill"
+    assert bakeoff("import", source, "--name", "skill").exit_code == 0
+    first, second = (json.loads(bakeoff("compare", name, "--json").stdout) for name in (source, "skill"))
+    assert first["comparisons"] == second["comparisons"]
+    assert first["settings"]["reading"] == second["settings"]["reading"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.eval", b"", "x.eval: is empty"),
+        ("x.eval", b"PK\x03\x04 cut", "x.eval: is not a whole Inspect log"),
+        ("x.json", b'{"a": 1}', 'nearest is Inspect: a log in JSON begins with "version" and "status"'),
+        (
+            "results_2026-01-01T00-00-00.json",
+            b'{"results": {}}',
+            "(tried editions, Inspect, Harbor, lm-eval, tables, wandb",
+        ),
+    ],
+)
+def test_a_wrong_file_is_one_line_and_exit_code_2(bakeoff: Bakeoff, name: str, content: bytes, message: str) -> None:
+    Path(name).write_bytes(content)
+    refused = bakeoff("compare", name)
+    assert refused.exit_code == 2 and message in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1 and "Traceback" not in refused.stderr
+
+
+def test_a_directory_of_nothing_says_which_formats_were_tried(bakeoff: Bakeoff) -> None:
+    Path("empty").mkdir()
+    refused = bakeoff("compare", "empty")
+    assert refused.exit_code == 2
+    assert "tried editions, Inspect, Harbor, lm-eval, tables, wandb" in refused.stderr
+    assert "nearest is Inspect: there is no .eval file below it" in refused.stderr
+
+
+def test_flags_of_columns_are_refused_for_logs_and_flags_of_logs_for_tables(bakeoff: Bakeoff) -> None:
+    refused = bakeoff("compare", FIXTURES / "inspect" / "skill", "--rollout-from", "k")
+    assert (
+        refused.exit_code == 2 and "is not a table, so nothing in it is a column for --rollout-from" in refused.stderr
+    )
+    Path("x.csv").write_text("arm,score\na,1\nb,2\n")
+    refused = bakeoff("compare", "x.csv", "--reruns", "newest")
+    assert refused.exit_code == 2 and "--reruns is for logs of other tools; x.csv is a table" in refused.stderr
+
+
+def test_the_path_of_a_table_can_be_its_arm(bakeoff: Bakeoff) -> None:
+    for arm, lift in (("old", 0), ("new", 5)):
+        rows = "".join(f"{seed},{lift + seed % 3}\n" for seed in range(8))
+        Path(f"{arm}_run.csv").write_text(f"seed,score\n{rows}")
+    answered = bakeoff("compare", "old_run.csv", "new_run.csv", "--arm-from", r"path:(\w+)_run", "--json")
+    (one,) = json.loads(answered.stdout)["comparisons"]
+    assert (one["control"], one["candidate"], one["verdict"]) == ("old", "new", "better")
+
+
+def test_runs_that_report_other_metrics_are_left_out_and_not_failed(bakeoff: Bakeoff) -> None:
+    answered = bakeoff(
+        "compare", FIXTURES / "harbor" / "models", FIXTURES / "inspect" / "skill", "--metric", "match", "--json"
+    )
+    alone = bakeoff("compare", FIXTURES / "inspect" / "skill", "--json")
+    first, second = (json.loads(each.stdout)["comparisons"][0] for each in (answered, alone))
+    assert (first["failed"], first["effect"], first["p"]) == (second["failed"], second["effect"], second["p"])
+    text = bakeoff(
+        "compare", FIXTURES / "harbor" / "models", FIXTURES / "inspect" / "skill", "--metric", "match"
+    ).stdout
+    assert "24 runs of adhoc report other metrics than match and are left out" in text
