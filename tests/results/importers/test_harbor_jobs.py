@@ -100,3 +100,9 @@ def test_a_torn_result_is_one_line(read: Read, tmp_path: Path, content: str, rea
 def test_one_trial_can_be_named(read: Read) -> None:
     (row,) = read("harbor/models/small/task-1__0").rows
     assert (row.task, row.metrics) == ("task-1", {"reward": 1.0})
+
+
+def test_a_job_and_one_of_its_trials_are_not_counted_twice(read: Read) -> None:
+    for again in ("harbor/models/small", "harbor/models/small/task-1__0"):
+        with pytest.raises(UsageError, match="is read twice; the same run cannot count twice"):
+            read("harbor/models", again)

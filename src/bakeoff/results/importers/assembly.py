@@ -77,8 +77,8 @@ def _rows(runs: list[ForeignRun], arms: Sequence[str]) -> list[Row]:
         run = runs.pop()
         source, arm = run.source, next(names)
         own_directory = is_directory(source.path)
-        # Else several runs of one file that nothing tells apart. `settle_reruns` has looked at logs.
-        if run.log is None and (own_directory or source.member is not None):
+        # Else several runs of one file that nothing tells apart; no log file is read twice.
+        if own_directory or (run.log is None and source.member is not None):
             known = members.setdefault(resolve(source.path), set())
             if source.member in known:
                 raise UsageError(f"{source} is read twice; the same run cannot count twice")
