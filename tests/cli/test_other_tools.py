@@ -93,3 +93,10 @@ def test_runs_that_report_other_metrics_are_left_out_and_not_failed(bakeoff: Bak
     assert together["failed"] == 0
     assert (together["effect"], together["p"]) == (alone["effect"], alone["p"])
     assert "24 runs of sums report other metrics than reward and are left out" in bakeoff("compare", *both).stdout
+
+
+def test_two_logs_can_be_named_as_baseline_and_candidate(bakeoff: Bakeoff) -> None:
+    none, calculator = sorted((FIXTURES / "inspect" / "skill").glob("*.eval"))
+    answered = json.loads(bakeoff("compare", "--baseline", none, "--candidate", calculator, "--json").stdout)
+    (one,) = answered["comparisons"]
+    assert (one["metric"], one["control_mean"], one["candidate_mean"]) == ("match", 8 / 12, 9 / 12)

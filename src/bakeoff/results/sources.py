@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.errors import UsageError
 from bakeoff.records.layout import LATEST, editions_named, find_edition, shadowed
 from bakeoff.results.importers import ONLINE, Claim, Editions, Importers, read
+from bakeoff.results.reading import reading_line
 from bakeoff.results.table import Results, Row, number_repeats
 from bakeoff.spec.experiment import Experiment
 from bakeoff.spec.registry import NATIVE, dialect_of
@@ -202,23 +203,32 @@ def open_sides(
     control: Sequence[str], candidate: Sequence[str], root: Path, arms: tuple[str, str], *, as_samples: bool
 ) -> Results:
     """Runs of two arms, each named on its own. `as_samples`: without equal seeds they are two independent samples."""
-    sides = []
+    sides: list[list[Row]] = []
+    sources: list[Results] = []
     for names, arm in ((control, arms[0]), (candidate, arms[1])):
         if not names:
             raise UsageError(f"runs of the {arm} are not named; both arms are needed")
-        rows = [row for name in expand(names) for row in read_runs(name, root).rows]
+        own = [read_runs(name, root) for name in expand(names)]
+        sources += own
+        rows = [row for results in own for row in results.rows]
         _check_distinct(rows, "")
         sides.append([replace(row, arm=arm) for row in rows])
     places = [{(row.task, row.seed) for row in side} for side in sides]
     seeds_known = all(seed is not None for side in places for _, seed in side)
     paired = seeds_known and places[0] == places[1]
-    notes: tuple[str, ...] = ()
+    notes = [note for results in sources for note in results.notes]
+    notes += [
+        f"{results.label}: {reading_line(results.reading)}" for results in sources if results.reading.get("tools")
+    ]
     if as_samples and not paired:
-        notes = ("the runs share no seeds, so the arms are two independent samples",)
+        notes.append("the runs share no seeds, so the arms are two independent samples")
         sides = [[replace(row, seed=None) for row in side] for side in sides]
+    # How a tool's own metric is judged holds where all sources say the same.
+    analyses = [results.analysis for results in sources]
+    how = {"analysis": analyses[0]} if all(each == analyses[0] for each in analyses) else {}
     return _foreign(
         number_repeats([*sides[0], *sides[1]]), f"{len(sides[0])} runs against {len(sides[1])}",
-        unpaired=as_samples and not paired, notes=notes,
+        unpaired=as_samples and not paired, notes=tuple(dict.fromkeys(notes)), **how,
     )  # fmt: skip
 
 

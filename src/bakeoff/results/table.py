@@ -264,12 +264,13 @@ def number_repeats(rows: Sequence[Row]) -> list[Row]:
 
     Raises UsageError for an arm in which some runs have a seed and others do not: they could not be paired.
     """
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[str, dict[str, int]] = {}  # nested: a million pairs as keys would take 70 MB more
     numbered = []
     for row in rows:
         if row.seed is None:
-            rollout = counts.get((row.arm, row.task), 0)
-            counts[row.arm, row.task] = rollout + 1
+            of_arm = counts.setdefault(row.arm, {})
+            rollout = of_arm.get(row.task, 0)
+            of_arm[row.task] = rollout + 1
             row = replace(row, rollout=rollout) if row.rollout != rollout else row
         numbered.append(row)
     seeded = {row.arm for row in numbered if row.seed is not None}

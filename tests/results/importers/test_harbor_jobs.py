@@ -106,3 +106,10 @@ def test_a_job_and_one_of_its_trials_are_not_counted_twice(read: Read) -> None:
     for again in ("harbor/models/small", "harbor/models/small/task-1__0"):
         with pytest.raises(UsageError, match="is read twice; the same run cannot count twice"):
             read("harbor/models", again)
+
+
+def test_attempts_of_jobs_that_are_seeds_are_repeats(read: Read) -> None:
+    results = read("harbor/models", "harbor/causes", reruns="seeds")
+    small = [row for row in results.rows if row.arm.endswith("small")]
+    assert len({(row.task, row.seed, row.rollout) for row in small}) == len(small) == 24
+    assert {row.rollout for row in small} == {0, 1}

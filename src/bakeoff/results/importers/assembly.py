@@ -72,7 +72,7 @@ def _rows(runs: list[ForeignRun], arms: Sequence[str]) -> list[Row]:
     names, rows = iter(arms), []
     runs.reverse()
     members: dict[Path, set[str | None]] = {}
-    repeats: dict[tuple[str, str], int] = {}
+    repeats: dict[tuple[str, str, int], int] = {}
     while runs:
         run = runs.pop()
         source, arm = run.source, next(names)
@@ -84,9 +84,9 @@ def _rows(runs: list[ForeignRun], arms: Sequence[str]) -> list[Row]:
                 raise UsageError(f"{source} is read twice; the same run cannot count twice")
             known.add(source.member)
         repeat = run.repeat or 0
-        if run.seed is None:
-            repeat = repeats.get((arm, run.task), 0)
-            repeats[arm, run.task] = repeat + 1
+        if run.log is not None and run.repeat is None and run.seed is not None:
+            repeat = repeats.get((arm, run.task, run.seed), 0)
+            repeats[arm, run.task, run.seed] = repeat + 1
         rows.append(
             Row(
                 arm=arm,
