@@ -308,9 +308,37 @@ def optuna(target: Path) -> None:
         file.write((work / "wild.db").read_bytes())
 
 
+def mlflow(target: Path) -> None:
+    """Two arms of four seeds in a database and as files: reward step + seed, `new` has 1 + seed/4 more; `new` with seed 3 fails.
+
+    `old` with seed 2 has NaN at step 1, `old` with seed 0 an infinite `norm`, and `old` with seed 3 was killed.
+    """
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    import mlflow
+
+    work = Path(tempfile.mkdtemp())
+    for store in (f"sqlite:///{work / 'mlflow.db'}", (work / "mlruns").as_uri()):
+        mlflow.set_tracking_uri(store)
+        mlflow.set_experiment("mazes")
+        for arm in ("old", "new"):
+            for seed in range(4):
+                mlflow.start_run(run_name=f"{arm}_s{seed}")
+                mlflow.log_params({"seed": seed, "task": "maze"})
+                for step in range(3):
+                    reward = step + seed + (1 + seed / 4 if arm == "new" else 0)
+                    mlflow.log_metric(
+                        "eval/reward", float("nan") if (arm, seed, step) == ("old", 2, 1) else reward, step
+                    )
+                mlflow.log_metric("norm", float("inf") if (arm, seed) == ("old", 0) else 1.0)
+                mlflow.end_run({("new", 3): "FAILED", ("old", 3): "KILLED"}.get((arm, seed), "FINISHED"))
+    with gzip.open(target / "mlflow.db.gz", "wb") as file:
+        file.write((work / "mlflow.db").read_bytes())
+    shutil.copytree(work / "mlruns", target / "mlruns", ignore=shutil.ignore_patterns("tags", ".trash"))
+
+
 TOOLS = {
     "promptfoo": promptfoo, "wandb": wandb, "tensorboard": tensorboard, "sb3": sb3, "hf_trainer": hf_trainer,
-    "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna,
+    "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna, "mlflow": mlflow,
 }  # fmt: skip
 
 

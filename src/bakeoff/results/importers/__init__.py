@@ -38,7 +38,7 @@ note names the other one.
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
 | `wandb_runs` | W&B runs: offline files without the package, and runs on a server |
 | `training_logs`, `training_readers` | runs of trainers: event files of TensorBoard, Stable-Baselines3, Hugging Face |
-| `hyperfine`, `pytest_benchmark`, `optuna_studies` | files of these tools |
+| `hyperfine`, `pytest_benchmark`, `optuna_studies`, `mlflow_runs` | files and databases of these tools |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
 | `files` | small JSON and CSV files, read quickly |
 """
@@ -165,6 +165,7 @@ class Importers:
         from bakeoff.results.importers.hyperfine import Hyperfine
         from bakeoff.results.importers.inspect_logs import InspectLogs
         from bakeoff.results.importers.lm_eval_samples import LmEvalSamples
+        from bakeoff.results.importers.mlflow_runs import Mlflow
         from bakeoff.results.importers.optuna_studies import Optuna
         from bakeoff.results.importers.promptfoo import Promptfoo
         from bakeoff.results.importers.pytest_benchmark import PytestBenchmark
@@ -181,6 +182,7 @@ class Importers:
             Hyperfine(),
             PytestBenchmark(),
             Optuna(),
+            Mlflow(),
         ]
         return [*plug_ins(self._notes), Editions(), *special, Tables(self._columns), Wandb()]
 
