@@ -4,6 +4,7 @@
     python3 -m venv /tmp/trackers
     /tmp/trackers/bin/pip install torch==2.13.0 tensorboard stable-baselines3 transformers accelerate wandb optuna \
         pytest-benchmark mlflow-skinny sqlalchemy alembic trackio
+    python3 -m venv /tmp/verifiers && /tmp/verifiers/bin/pip install verifiers    # for `verifiers` alone, run with its python
     npm install --prefix /tmp/trackers promptfoo
     apt-get install hyperfine
     /tmp/trackers/bin/python scripts/make-fixtures-trackers.py [TOOL ...]
@@ -336,9 +337,44 @@ def mlflow(target: Path) -> None:
     shutil.copytree(work / "mlruns", target / "mlruns", ignore=shutil.ignore_patterns("tags", ".trash"))
 
 
+def verifiers(target: Path) -> None:
+    """Episodes as verifiers' own models and writer write them: an eval needs a model's server. Two models, six tasks, two rollouts.
+
+    `small` is right on even tasks, `large` on all but the last. Of `small` the first rollout of task 5 lost its server, the second one
+    was refused as too long; of `large` the last task's harness crashed.
+    """
+    from verifiers.v1.configs.agent import AgentConfig
+    from verifiers.v1.episode import EnvInfo, Episode
+    from verifiers.v1.task import TaskData
+    from verifiers.v1.trace import AgentInfo, Error, Reward, Trace, TraceTask
+    from verifiers.v1.utils.trace_store import write_episode
+
+    for model in ("small", "large"):
+        directory = target / f"sums--{model}"
+        directory.mkdir()
+        for index in range(6):
+            for rollout in range(2):
+                task = TraceTask(type="Sum", data=TaskData(idx=index, prompt=f"Add {index} and 1."), key=f"sum-{index}")
+                error = None
+                if (model, index) == ("small", 5):
+                    error = Error(type="ProviderError", message="refused", status_code=(503, 400)[rollout])
+                elif (model, index) == ("large", 5):
+                    error = Error(type="HarnessError", message="exit code 1")
+                right = float(model == "large" or index % 2 == 0)
+                rewards = (
+                    {"right": None} if error else {"right": Reward(score=right), "style": Reward(score=1, weight=0.5)}
+                )
+                trace = Trace(
+                    task=task, agent=AgentInfo(config=AgentConfig(model=model)), rewards=rewards, is_completed=True,
+                    metrics={"turns": 1.0 + index}, ok=error is None, errors=[error] if error else [],
+                )  # fmt: skip
+                episode = Episode(env=EnvInfo(id="sums"), task=task, traces=[trace], ok=error is None)
+                write_episode(directory, episode)
+
+
 TOOLS = {
     "promptfoo": promptfoo, "wandb": wandb, "tensorboard": tensorboard, "sb3": sb3, "hf_trainer": hf_trainer,
-    "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna, "mlflow": mlflow,
+    "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna, "mlflow": mlflow, "verifiers": verifiers,
 }  # fmt: skip
 
 

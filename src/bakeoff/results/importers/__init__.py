@@ -36,6 +36,7 @@ note names the other one.
 | `table_files`, `table_shapes`, `table_roles` | its parts: files; arms that are columns or files; which column is what |
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
+| `verifiers_evals` | evals of verifiers 0.4 |
 | `wandb_runs` | W&B runs: offline files without the package, and runs on a server |
 | `training_logs`, `training_readers` | runs of trainers: event files of TensorBoard, Stable-Baselines3, Hugging Face |
 | `hyperfine`, `pytest_benchmark`, `optuna_studies`, `mlflow_runs` | files and databases of these tools |
@@ -171,6 +172,7 @@ class Importers:
         from bakeoff.results.importers.pytest_benchmark import PytestBenchmark
         from bakeoff.results.importers.tables import Tables
         from bakeoff.results.importers.training_logs import TrainingFiles
+        from bakeoff.results.importers.verifiers_evals import Verifiers
         from bakeoff.results.importers.wandb_runs import Wandb
 
         special: list[Importer] = [
@@ -178,6 +180,7 @@ class Importers:
             HarborJobs(),
             LmEvalSamples(),
             Promptfoo(),
+            Verifiers(),
             TrainingFiles(),
             Hyperfine(),
             PytestBenchmark(),
