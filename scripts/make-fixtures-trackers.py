@@ -5,6 +5,7 @@
     /tmp/trackers/bin/pip install torch==2.13.0 tensorboard stable-baselines3 transformers accelerate wandb optuna \
         pytest-benchmark mlflow-skinny sqlalchemy alembic trackio
     python3 -m venv /tmp/verifiers && /tmp/verifiers/bin/pip install verifiers    # for `verifiers` alone, run with its python
+    python3 -m venv /tmp/verifiers01 && /tmp/verifiers01/bin/pip install 'verifiers<0.2'    # for `verifiers01`
     npm install --prefix /tmp/trackers promptfoo
     apt-get install hyperfine
     /tmp/trackers/bin/python scripts/make-fixtures-trackers.py [TOOL ...]
@@ -372,9 +373,44 @@ def verifiers(target: Path) -> None:
                 write_episode(directory, episode)
 
 
+def verifiers01(target: Path) -> None:
+    """Rollouts as the functions of verifiers 0.1 save them: two models, six examples, two rollouts, scores as in `verifiers`.
+
+    Both rollouts of the last example have an error: ModelError and OverlongPromptError of `small`, ToolCallError of `large`.
+    """
+    from verifiers import errors
+    from verifiers.types import RolloutTiming, State
+    from verifiers.utils.save_utils import save_metadata, save_outputs, state_to_output
+
+    for model in ("small", "large"):
+        outputs = []
+        for example in range(6):
+            for rollout in range(2):
+                error = None
+                if example == 5:
+                    kinds = {"small": ("ModelError", "OverlongPromptError"), "large": ("ToolCallError",) * 2}
+                    error = getattr(errors, kinds[model][rollout])("no answer")
+                right = float(model == "large" or example % 2 == 0)
+                state = State(
+                    example_id=example, prompt=[{"role": "user", "content": f"Add {example} and 1."}], completion=[],
+                    reward=0.0 if error else right, metrics={} if error else {"right": right}, timing=RolloutTiming(),
+                    is_completed=True, error=error,
+                )  # fmt: skip
+                outputs.append(state_to_output(state))
+        directory = target / f"sums--{model}" / "abc"
+        save_outputs(outputs, directory)
+        average = sum(output["reward"] for output in outputs) / 12
+        metadata = {
+            "env_id": "sums", "env_args": {}, "model": model, "base_url": "http://localhost", "num_examples": 6,
+            "rollouts_per_example": 2, "sampling_args": {"temperature": 1.0}, "date": "", "time": 1.0, "avg_reward": average,
+            "path_to_save": directory,
+        }  # fmt: skip
+        save_metadata(metadata, directory)
+
+
 TOOLS = {
     "promptfoo": promptfoo, "wandb": wandb, "tensorboard": tensorboard, "sb3": sb3, "hf_trainer": hf_trainer,
-    "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna, "mlflow": mlflow, "verifiers": verifiers,
+    "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna, "mlflow": mlflow, "verifiers": verifiers, "verifiers01": verifiers01,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Evals that the writer of verifiers 0.4 wrote (scripts/make-fixtures-trackers.py)."""
+"""Evals that the writers of verifiers 0.4 and 0.1 wrote (scripts/make-fixtures-trackers.py)."""
 
 from __future__ import annotations
 
@@ -93,3 +93,54 @@ def test_a_damaged_or_newer_file_is_one_line_and_exit_2(
     result = bakeoff("compare", "evals", *COMPARE)
     assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1, result.stderr
     assert "traces.jsonl" in result.stderr and reason in result.stderr
+
+
+class TestVersion01:
+    FIXTURES = FIXTURES.parent / "verifiers01"
+
+    def test_a_reward_of_zero_with_an_error_is_missing_or_failed_by_its_cause(
+        self, bakeoff: Bakeoff, tmp_path: Path
+    ) -> None:
+        results = open_results([str(self.FIXTURES)], tmp_path)
+        assert results.tasks == [f"sums/{index}" for index in range(6)] and set(results.arms) == {"small", "large"}
+        bad = Counter((row.arm, row.status, row.error) for row in results.rows if row.status != "succeeded")
+        assert bad == {
+            ("small", "infra_error", "ModelError"): 1, ("small", "failed", "OverlongPromptError"): 1,
+            ("large", "failed", "ToolCallError"): 2,
+        }  # fmt: skip
+        [found] = json.loads(bakeoff("compare", self.FIXTURES, *COMPARE, "--json").stdout)["comparisons"]
+        assert found["control_mean"] == pytest.approx(3 / 6) and found["candidate_mean"] == pytest.approx(5 / 6)
+        shown = bakeoff("compare", self.FIXTURES, *COMPARE).stdout
+        assert "4 of 24 rollouts have an error: 3 failed, 1 missing" in shown
+        assert "verifiers reports a mean reward of 0.5 with model small" in shown, (
+            "6 of 12; of those with a reward 6 of 10"
+        )
+
+    def test_settings_tell_arms_of_one_model_apart(self, tmp_path: Path) -> None:
+        for place, temperature in (("cold", 0.0), ("hot", 1.0)):
+            path = shutil.copytree(self.FIXTURES / "sums--small" / "abc", tmp_path / "evals" / place) / "metadata.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"sampling_args": {"temperature": temperature}}))
+        arms = open_results([str(tmp_path / "evals")], tmp_path).arms
+        assert arms == ['{"temperature": 0.0}', '{"temperature": 1.0}']
+
+    def test_a_file_that_grows_says_how_many_rollouts_are_not_there(self, bakeoff: Bakeoff, tmp_path: Path) -> None:
+        path = shutil.copytree(self.FIXTURES, tmp_path / "evals") / "sums--small" / "abc" / "results.jsonl"
+        content = path.read_bytes()
+        path.write_bytes(content[:-40])
+        shown = bakeoff("compare", "evals", *COMPARE).stdout
+        assert "the last line is not whole" in shown and "1 of 12 planned rollouts are not there" in shown
+        path.write_bytes(content)
+        assert "not there" not in bakeoff("compare", "evals", *COMPARE).stdout
+
+    @pytest.mark.parametrize(("name", "content", "reason"), [
+        ("results.jsonl", "", "no rollout has ended yet"), ("results.jsonl", '{"a": 1}\n', "line 1: is not a rollout"),
+        ("results.jsonl", "x\n{}\n", "line 1: is not a JSON object"), ("metadata.json", '{"env_id": "su', "is not whole"),
+    ])  # fmt: skip
+    def test_a_damaged_file_is_one_line_and_exit_2(
+        self, bakeoff: Bakeoff, tmp_path: Path, name: str, content: str, reason: str
+    ) -> None:
+        shutil.copytree(self.FIXTURES, tmp_path / "evals")
+        (tmp_path / "evals" / "sums--small" / "abc" / name).write_text(content)
+        result = bakeoff("compare", "evals", *COMPARE)
+        assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1, result.stderr
+        assert name in result.stderr and reason in result.stderr

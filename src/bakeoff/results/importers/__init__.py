@@ -36,7 +36,7 @@ note names the other one.
 | `table_files`, `table_shapes`, `table_roles` | its parts: files; arms that are columns or files; which column is what |
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
-| `verifiers_evals` | evals of verifiers 0.4 |
+| `verifiers_evals`, `verifiers_results` | evals of verifiers 0.4 and 0.1 |
 | `wandb_runs` | W&B runs: offline files without the package, and runs on a server |
 | `training_logs`, `training_readers` | runs of trainers: event files of TensorBoard, Stable-Baselines3, Hugging Face |
 | `hyperfine`, `pytest_benchmark`, `optuna_studies`, `mlflow_runs` | files and databases of these tools |
@@ -49,6 +49,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,22 @@ class Claim:
     notes: tuple[str, ...] = ()
 
 
+_FORMATS = (
+    ("inspect_logs", "InspectLogs"),
+    ("harbor_jobs", "HarborJobs"),
+    ("lm_eval_samples", "LmEvalSamples"),
+    ("promptfoo", "Promptfoo"),
+    ("verifiers_evals", "Verifiers"),
+    ("verifiers_results", "VerifiersResults"),
+    ("training_logs", "TrainingFiles"),
+    ("hyperfine", "Hyperfine"),
+    ("pytest_benchmark", "PytestBenchmark"),
+    ("optuna_studies", "Optuna"),
+    ("mlflow_runs", "Mlflow"),
+)
+"""Modules here and the importers in them, in the order in which they are asked."""
+
+
 class Importers:
     """The ordered list of importers: those of other packages, then ours, the special formats before the general ones."""
 
@@ -162,31 +179,10 @@ class Importers:
 
     @cached_property
     def _first(self) -> list[Importer]:
-        from bakeoff.results.importers.harbor_jobs import HarborJobs
-        from bakeoff.results.importers.hyperfine import Hyperfine
-        from bakeoff.results.importers.inspect_logs import InspectLogs
-        from bakeoff.results.importers.lm_eval_samples import LmEvalSamples
-        from bakeoff.results.importers.mlflow_runs import Mlflow
-        from bakeoff.results.importers.optuna_studies import Optuna
-        from bakeoff.results.importers.promptfoo import Promptfoo
-        from bakeoff.results.importers.pytest_benchmark import PytestBenchmark
         from bakeoff.results.importers.tables import Tables
-        from bakeoff.results.importers.training_logs import TrainingFiles
-        from bakeoff.results.importers.verifiers_evals import Verifiers
         from bakeoff.results.importers.wandb_runs import Wandb
 
-        special: list[Importer] = [
-            InspectLogs(),
-            HarborJobs(),
-            LmEvalSamples(),
-            Promptfoo(),
-            Verifiers(),
-            TrainingFiles(),
-            Hyperfine(),
-            PytestBenchmark(),
-            Optuna(),
-            Mlflow(),
-        ]
+        special = [getattr(import_module(f"{__name__}.{module}"), name)() for module, name in _FORMATS]
         return [*plug_ins(self._notes), Editions(), *special, Tables(self._columns), Wandb()]
 
     @cached_property
