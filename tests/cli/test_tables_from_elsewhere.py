@@ -159,3 +159,21 @@ def test_named_repeats_that_are_one_policy_on_every_task_are_refused(bakeoff: Ba
     ])  # fmt: skip
     refused = bakeoff("compare", "t.csv", "--rollout-from", "run_id")
     assert refused.exit_code == 2 and "as if each were one run" in refused.stderr
+
+
+@pytest.mark.parametrize("kind", ["trials that are policies", "ranks"])
+def test_litmus_refuses_what_compare_refuses(bakeoff: Bakeoff, kind: str) -> None:
+    rng = np.random.default_rng(12)
+    if kind == "ranks":
+        scores = {agent: sorted(rng.normal(size=9).round(3) + 3 * (agent == "y")) for agent in "xy"}
+        write([{"agent": agent, "seed": s, "points": scores[agent][s]} for agent in "xy" for s in range(9)])
+    else:
+        luck = {(agent, trial): 3 * (agent == "y") + rng.normal() for agent in "xy" for trial in range(5)}
+        write([
+            {"agent": agent, "task": f"t{task}", "trial": trial, "points": round(luck[agent, trial] + 0.1 * rng.normal(), 3)}
+            for agent in "xy" for task in range(12) for trial in range(5)
+        ])  # fmt: skip
+    Path("rules.toml").write_text('[[rules]]\nmetric = "points"\nverdict = "better"\n')
+    refused = bakeoff("compare", "t.csv")
+    checked = bakeoff("litmus", "rules.toml", "t.csv", "--baseline", "x", "--candidate", "y")
+    assert refused.exit_code == checked.exit_code == 2 and checked.stderr == refused.stderr

@@ -214,11 +214,16 @@ def observe_metric(
         check_direction(metric, judged, results.analysis, family, results.label)
     observations = observe(results, metric, judged)
     if directed:
-        refuse_curves(observations)
-        refuse_shared_repeats(observations)
-        if not question.unpaired:
-            refuse_ranks(observations)
+        refuse_dependent(observations, question)
     return observations
+
+
+def refuse_dependent(observations: Observations, question: Question) -> None:
+    """Raise UsageError where repeats are runs or rows of one curve, or where pairs are of ranks."""
+    refuse_curves(observations)
+    refuse_shared_repeats(observations)
+    if not question.unpaired:
+        refuse_ranks(observations)
 
 
 def check_direction(

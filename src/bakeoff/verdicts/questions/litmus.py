@@ -30,6 +30,7 @@ from bakeoff.verdicts.answer import (
     Table,
     Text,
     check_direction,
+    refuse_dependent,
     refuse_sequential,
 )
 from bakeoff.verdicts.caveats import caveats_of
@@ -41,7 +42,6 @@ from bakeoff.verdicts.family import changed_analysis, late_changes, planned_fami
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Compare, Litmus
 from bakeoff.verdicts.questions.variance import draw_sample
-from bakeoff.verdicts.repeats import refuse_curves
 from bakeoff.verdicts.sequential import looks
 from bakeoff.version import __version__
 
@@ -276,7 +276,7 @@ def rule_observations(rule: Rule, rules: Rules, results: Results, question: Litm
         # Thresholds of the candidate's own mean mean the same either way.
         check_direction(rule.metric, analysis, declared, label=f"rule {rule.title!r}")
     observations = observe(results, rule.metric, analysis)
-    refuse_curves(observations)
+    refuse_dependent(observations, question)
     return observations
 
 
