@@ -177,3 +177,41 @@ def test_litmus_refuses_what_compare_refuses(bakeoff: Bakeoff, kind: str) -> Non
     refused = bakeoff("compare", "t.csv")
     checked = bakeoff("litmus", "rules.toml", "t.csv", "--baseline", "x", "--candidate", "y")
     assert refused.exit_code == checked.exit_code == 2 and checked.stderr == refused.stderr
+
+
+@pytest.mark.parametrize("name", ["question_id", "map", "number"])
+def test_seeds_that_belong_to_one_question_each_are_not_the_units(bakeoff: Bakeoff, name: str) -> None:
+    rng = np.random.default_rng(13)
+    level = rng.normal(size=(2, 20))
+    rows = [
+        {"agent": agent, name: question if name == "number" else f"q{question}", "seed": 8 * question + run,
+         "points": round(level[place, question] + 0.3 * rng.normal(), 3)}
+        for place, agent in enumerate("xy") for question in range(20) for run in range(8)
+    ]  # fmt: skip
+    write(rows)
+    refused = bakeoff("compare", "t.csv", "--metric", "points")
+    assert refused.exit_code == 2 and f"seeds fall into 20 groups by column '{name}'" in refused.stderr
+    assert "unit: task, N = 20" in bakeoff("compare", "t.csv", "--metric", "points", "--task-from", name).stdout
+    assert "unit: seed, N = 160" in bakeoff("compare", "t.csv", "--metric", "points", "--ignore", name).stdout
+
+
+def test_seeds_that_ran_on_one_host_each_are_labelled(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(14)
+    write([
+        {"agent": agent, "seed": seed, "host": f"node{seed % 3}", "points": round(rng.normal(), 3)}
+        for agent in "xy" for seed in range(10)
+    ])  # fmt: skip
+    labelled = bakeoff("compare", "t.csv")
+    assert labelled.exit_code == 3 and "seeds fall into 3 groups by column 'host'" in labelled.stdout
+    assert "groups by column" not in bakeoff("compare", "t.csv", "--ignore", "host").stdout
+
+
+@pytest.mark.parametrize("label", ["ep{}", "step_{}000", "checkpoint-{}.pt", "2026-05-{:02}", "{}k"])
+def test_steps_in_words_are_not_proposed_as_tasks(bakeoff: Bakeoff, label: str) -> None:
+    rng = np.random.default_rng(15)
+    write([
+        {"agent": agent, "seed": seed, "at": label.format(step), "points": round(step + rng.normal(), 3)}
+        for agent in "xy" for seed in range(6) for step in range(1, 13)
+    ])  # fmt: skip
+    refused = bakeoff("compare", "t.csv")
+    assert refused.exit_code == 2 and "--step-from at" in refused.stderr and "--task-from" not in refused.stderr

@@ -26,7 +26,14 @@ RUN_NAME = re.compile(r"(.*\w)[\s_.:/#-]+(?:seed|run|rep|replicate|trial|s)[\s_=
 """Names of arms that end with the number of a run."""
 RUN_WORDS = ("run", "checkpoint", "ckpt", "weights", "adapter", "trial")
 """Words in names of columns that hold trained runs, beside `model_path` and the like."""
+_DATE_WORDS = frozenset(("date", "day", "time", "timestamp", "created", "started", "ended", "finished"))
 ERROR_WORDS = ("error", "errors", "exception", "exceptions", "traceback", "failure", "err")
+STEP_LABEL = re.compile(
+    r"(?:.*[\W_])?(?:ep|epoch|step|steps|global_step|iter|iteration|it|ckpt|checkpoint|update|gen|generation)[\W_]*\d+"
+    r"(?:\.\w+)?|\d{4}-\d\d-\d\d(?:[T ].*)?|\d+(?:\.\d+)?[km]",
+    re.IGNORECASE,
+)
+"""Text that names a point in a training or in time: `ep3`, `step_1000`, `checkpoint-500.pt`, `2026-05-01`, `10k`."""
 MAX_REPEATED = 0.1
 """Share of rows up to which a step may stand twice in one run, as it does after a restart."""
 
@@ -93,6 +100,45 @@ def _is_named_identifier(name: str) -> bool:
     return IDENTIFIER.search("_".join(words_of(name))) is not None or name.strip().lower() in ROLE_NAMES
 
 
+def refuse_grouped_seeds(
+    frame: pl.DataFrame, label: str, roles: Mapping[str, str], columns: Columns, notes: list[str]
+) -> None:
+    """Raise UsageError where no column is the task, and one that nobody uses has several seeds for each of its values.
+
+    Seeds 0 to 7 of question 1, 8 to 15 of question 2 and so on are 8 runs of each question, and no seed tells rows of one
+    question apart: with the seed as the unit, 39 % of tables without an effect get a verdict (20 questions of 8 seeds, equal
+    variances). A name of an identifier, or equally many seeds for each of 3 values or more, is refused; anything else is a note.
+    """
+    import polars as pl
+
+    if "task" in roles or "seed" not in roles or "step" in roles:
+        return
+    seed, arm = roles["seed"], roles["arm"]
+    for name, kind in frame.schema.items():
+        if name in (*roles.values(), *columns.ignore) or name.strip().lower() in VALUES:
+            continue
+        if not (kind == pl.String or kind.is_integer() or kind == pl.Categorical):
+            continue
+        pairs = frame.select(seed, name).drop_nulls().unique()
+        sizes = pairs.group_by(name).len()["len"]
+        seeds, shared = pairs[seed].n_unique(), frame.group_by(name).agg(pl.col(arm).n_unique() > 1)[arm].mean()
+        if pairs.height != seeds or not 1 < sizes.len() < seeds or not isinstance(shared, float) or shared < 0.8:
+            continue
+        flag = shlex.quote(name)
+        what = f"seeds fall into {sizes.len()} groups by column {name!r}, and the arms share the groups"
+        even = sizes.len() >= 3 and sizes.n_unique() == 1 and not _DATE_WORDS & set(words_of(name))
+        if _is_named_identifier(name) or even:
+            raise UsageError(
+                f"{label}: {what}, as runs of one task do. Say --task-from {flag} if it is the task, or --ignore {flag} if "
+                "seeds of one group have nothing in common"
+            )
+        if kind == pl.String:
+            notes.append(
+                f"{what}: if seeds of one group have something in common, false verdicts are more frequent than alpha; "
+                f"--task-from {flag} takes it as the task, --ignore {flag} removes this line"
+            )
+
+
 def _what_it_could_be(
     frame: pl.DataFrame, identifiers: Sequence[str], roles: Mapping[str, str], runs: Sequence[str]
 ) -> str:
@@ -112,6 +158,12 @@ def _what_it_could_be(
             f"{name!r}. Say --task-from {flag} --rollout-from {inner} if rows of one {name!r} are repeats, or --task-from "
             f"{inner} --cluster {flag} if they are different tasks of one group"
         )
+    if "step" not in roles and _holds_step_labels(frame, name):
+        return (
+            f"column {name!r} ({levels}) holds text such as {str(frame[name].drop_nulls()[0])!r}. If rows are steps of one run, "
+            f"write their numbers there and say --step-from {flag}, or keep the last row of each run; say --rollout-from "
+            f"{flag} if they are independent repeats, or --ignore {flag} if rows that differ only in it are independent runs"
+        )
     # An identifier of numbers that count up may be a step, however the rows of the file are sorted.
     counter = "step" not in roles and frame.schema[name].is_numeric() and counts_rows(frame.sort(name), name, runs)
     # Seeds count up too, and where they recur over tasks they are never independent repeats.
@@ -128,6 +180,15 @@ def _what_it_could_be(
         f"column {name!r} looks like an identifier ({levels}) and nothing says what it is. Say {named}--ignore {flag} if "
         "rows that differ only in it are independent runs"
     )
+
+
+def _holds_step_labels(frame: pl.DataFrame, name: str) -> bool:
+    """Whether every text in a column names a step or a date."""
+    import polars as pl
+
+    if frame.schema[name] not in (pl.String, pl.Categorical):
+        return False
+    return all(STEP_LABEL.fullmatch(str(value).strip()) for value in frame[name].drop_nulls().unique().to_list())
 
 
 def refines(frame: pl.DataFrame, finer: str, coarser: str) -> bool:

@@ -141,6 +141,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
     table_settings.refuse_even_splits(used, label, roles, columns, also_keys, named=True)
     table_checks.refuse_runs(used, label, roles, columns, notes)
     table_checks.refuse_identifiers(used, label, roles, columns, also_keys)
+    table_checks.refuse_grouped_seeds(used, label, roles, columns, notes)
     table_settings.refuse_even_splits(used, label, roles, columns, also_keys, named=False)
     table_checks.refuse_repeated_steps(used, label, steps, keys_of_runs, notes)
     table_checks.refuse_duplicates(frame, label, roles, columns, names)
