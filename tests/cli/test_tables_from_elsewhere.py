@@ -215,3 +215,29 @@ def test_steps_in_words_are_not_proposed_as_tasks(bakeoff: Bakeoff, label: str) 
     ])  # fmt: skip
     refused = bakeoff("compare", "t.csv")
     assert refused.exit_code == 2 and "--step-from at" in refused.stderr and "--task-from" not in refused.stderr
+
+
+@pytest.mark.parametrize("form", ["{0}__{0}-{1}", "{0}/{1}", "{0}{1}", "bench/{0}/{1}"])
+def test_groups_that_only_task_names_tell_are_asked_too(bakeoff: Bakeoff, form: str) -> None:
+    rng = np.random.default_rng(16)
+    shared = [1.6, -0.6, 1.4, -0.4, 1.1, 0.2, -0.9, 1.2]
+    repos = ["django", "sympy", "flask", "numpy", "pandas", "astropy", "requests", "pylint"]
+    write([
+        {"agent": agent, "task": form.format(repo, 100 + part),
+         "points": round((agent == "y") * shared[place] + 0.2 * rng.normal(), 3)}
+        for agent in "xy" for place, repo in enumerate(repos) for part in range(6)
+    ])  # fmt: skip
+    by_both = bakeoff("compare", "t.csv")
+    assert by_both.exit_code == 3 and "8 groups by 'task-prefix'" in by_both.stdout
+    assert bakeoff("compare", "t.csv", "--cluster", "none").exit_code == 0
+    assert "N = 8" in bakeoff("compare", "t.csv", "--cluster", "task-prefix").stdout
+
+
+@pytest.mark.parametrize("form", ["HumanEval/{}", "task{}", "{}", "q-{}", "{:08x}"])
+def test_names_that_number_the_tasks_are_no_groups(bakeoff: Bakeoff, form: str) -> None:
+    rng = np.random.default_rng(17)
+    write([
+        {"agent": agent, "task": form.format(7919 * task if "x" in form else task), "points": round(rng.normal(), 3)}
+        for agent in "xy" for task in range(30)
+    ])  # fmt: skip
+    assert "groups" not in bakeoff("compare", "t.csv", "--metric", "points").stdout

