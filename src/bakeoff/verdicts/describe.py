@@ -81,7 +81,9 @@ def describe(
             values[task][side].extend(cell.values)
     shares = []
     for of_a, of_b in values.values():
-        if of_a and of_b:
+        if len(of_a) == 1 == len(of_b):  # tens of thousands of tasks with one run each need no ranks
+            shares.append(0.5 if of_b == of_a else float(of_b > of_a))
+        elif of_a and of_b:
             # Mann-Whitney's count of won pairs, from ranks: no table of all pairs at n = 500,000.
             won = float(average_ranks(np.array([*of_b, *of_a]))[: len(of_b)].sum()) - len(of_b) * (len(of_b) + 1) / 2.0
             shares.append(won / (len(of_a) * len(of_b)))

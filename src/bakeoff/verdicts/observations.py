@@ -95,6 +95,11 @@ class Observations:
         return rows
 
     @cached_property
+    def controls(self) -> dict[str, Any]:
+        """Runs of control arms by task and seed, kept by `designs.build_design`: every comparison has the same control."""
+        return {}
+
+    @cached_property
     def seen(self) -> Mapping[str, Range]:
         """What was seen on each task in any arm, failures scored; a task without a value is not in it."""
         ranges: dict[str, Range] = {}

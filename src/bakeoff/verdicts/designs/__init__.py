@@ -56,7 +56,10 @@ def build_design(
     or `unpaired` ignores the pairing. Raises UsageError where the arms have none in common, a run stands twice, or a
     value is invalid.
     """
-    a, b = (_cells(observations, arm) for arm in (control, candidate))
+    kept = observations.controls
+    if control not in kept:
+        kept[control] = _cells(observations, control)
+    a, b = kept[control], _cells(observations, candidate)
     unmatched = _unmatched(a, b, "unpaired" if unpaired else "set aside" if intersect else "missing")
     if unmatched is not None and not unpaired:
         common = [place for place in a if place in b]
