@@ -66,13 +66,13 @@ def test_one_file_given_twice_is_not_twice_as_many_runs(bakeoff: Bakeoff) -> Non
     write([{"agent": agent, "correct": int(rng.random() < 0.5)} for agent in "xy" for _ in range(40)], "first.csv")
     Path("copy.csv").write_bytes(Path("first.csv").read_bytes())
     Path("link.csv").symlink_to("first.csv")
-    for other, why in (
+    for other, reason in (
         ("first.csv", "first.csv is read twice"),
-        ("link.csv", "link.csv is read twice"),
+        ("link.csv", "is read twice"),
         ("copy.csv", "copy.csv: has the same content as first.csv"),
     ):
         refused = bakeoff("compare", "first.csv", other)
-        assert refused.exit_code == 2 and why in refused.stderr
+        assert refused.exit_code == 2 and reason in refused.stderr
     assert "N = 80 per arm" in bakeoff("compare", "first.csv", "copy.csv", "--keep-duplicates").stdout
 
 
@@ -241,3 +241,17 @@ def test_names_that_number_the_tasks_are_no_groups(bakeoff: Bakeoff, form: str) 
         for agent in "xy" for task in range(30)
     ])  # fmt: skip
     assert "groups" not in bakeoff("compare", "t.csv", "--metric", "points").stdout
+
+
+def test_groups_of_tasks_count_where_seeds_are_crossed_too(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(18)
+    shared = [1.6, -0.6, 1.4, -0.4, 1.1, 0.2, -0.9, 1.2]
+    write([
+        {"agent": agent, "task": f"t{task}", "repo": f"r{task % 8}", "seed": seed,
+         "points": round((agent == "y") * shared[task % 8] + 0.3 * rng.normal(), 3)}
+        for agent in "xy" for task in range(48) for seed in range(6)
+    ])  # fmt: skip
+    by_both = bakeoff("compare", "t.csv")
+    assert by_both.exit_code == 3 and "8 groups by 'repo'" in by_both.stdout and "by group" in by_both.stdout
+    assert bakeoff("compare", "t.csv", "--cluster", "none").exit_code == 0
+    assert bakeoff("calibrate", "t.csv").exit_code == 3

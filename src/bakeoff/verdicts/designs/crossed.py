@@ -5,29 +5,34 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
-from bakeoff.stats.decision import Decision, crossed_test
-from bakeoff.stats.evidence import LEAST_UNITS, Test
+from bakeoff.stats.decision import Decision, crossed_test, groups_test
+from bakeoff.stats.evidence import LEAST_UNITS, Test, grouped
 from bakeoff.stats.incomplete import seed_values, task_means
 from bakeoff.stats.numerics import difference
 from bakeoff.stats.ttests import TStatistic, crossed_t, crossed_variance
-from bakeoff.text import number, percent
+from bakeoff.text import format_p, number, percent
 from bakeoff.verdicts.caveats import Caution
-from bakeoff.verdicts.designs.base import Design, PlanUnit, Rule, Sides
+from bakeoff.verdicts.designs.base import Design, PlanUnit, Rule, Sides, Spread
 from bakeoff.verdicts.designs.cells import Cells, Ends, count_blocks, seeds_of, table
-from bakeoff.verdicts.designs.tasks import declared_cluster
+from bakeoff.verdicts.designs.tasks import MIN_GROUPS, declared_cluster
 from bakeoff.verdicts.observations import Observations
 
 if TYPE_CHECKING:
     from bakeoff.verdicts.designs.replicates import Block, Pairs
 
 
+@dataclass(frozen=True, kw_only=True)
 class Crossed(Design):
     """A (tasks x seeds) table. Parts of it that share neither tasks nor seeds are blocks, and then these are the units."""
+
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Groups that tasks may depend on each other in: column to task to group."""
 
     sample_of_tasks = True
     both_sampled = True
@@ -53,7 +58,16 @@ class Crossed(Design):
                 f"--cluster {cluster}: groups can be the units where the task is the unit, and here tasks and seeds are both "
                 "samples; --seeds fixed asks about these seeds only"
             )
-        return self
+        if cluster == "none" or self.blocks > 1:
+            return self
+        tasks = self.tasks
+        sizes = {name: len({of.get(task, task) for task in tasks}) for name, of in observations.groups.items()}
+        enough = {name: observations.groups[name] for name, size in sizes.items() if MIN_GROUPS <= size < len(tasks)}
+        return replace(self, groups=enough)
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        return tuple(self.groups)
 
     def arm(self, cells: Cells, ends: Ends) -> list[Array]:
         return [table(cells, ends, self.seeds)]
@@ -72,7 +86,19 @@ class Crossed(Design):
                 "--strict: there is no exact test where tasks and seeds are both samples; say --tasks fixed or --seeds fixed"
             )
         d = difference(values[1][0], values[0][0])
-        return crossed_test(d, margin, 0, how.guarded, how.alpha, how.comparisons)
+        both = crossed_test(d, margin, 0, how.guarded, how.alpha, how.comparisons)
+        by_group = list(self.group_tests(values, how, margin).values())
+        return grouped([both, *by_group]) if by_group else both
+
+    def group_tests(self, values: Sides, how: Rule, margin: float | None = None) -> dict[str, Test]:
+        """Return the tests of the tasks' means by group, which know nothing of seeds: the larger p has to hold."""
+        d = task_means(difference(values[1][0], values[0][0]))
+        return {
+            name: groups_test(
+                d, [of.get(task, task) for task in self.tasks], how.alpha, how.comparisons, margin, guarded=how.guarded
+            )
+            for name, of in self.groups.items()
+        }
 
     @property
     def has_exact_test(self) -> bool:
@@ -85,6 +111,8 @@ class Crossed(Design):
         return "crossed t"
 
     def why_this_test(self, decision: Decision, alpha: float, comparisons: int) -> str:
+        if self.groups:
+            return f"by task and seed, and by groups of tasks ({', '.join(self.groups)}); the larger p counts"
         if decision.method == "sign-flip" and self.blocks > 1:
             return (
                 f"the table falls apart into {decision.n} blocks that share neither tasks nor seeds; they are the units"
@@ -100,6 +128,10 @@ class Crossed(Design):
         (a,), (b,) = self.arrays()
         variance = crossed_variance(b - a)
         return math.sqrt(variance.total * len(self.tasks)), max(2, int(variance.df) + 1)
+
+    def spread_to_detect(self, test: Test | Decision | None) -> Spread | None:
+        # What can be detected depends on whether tasks or groups of them are the units.
+        return None if self.groups else super().spread_to_detect(test)
 
     def planning_notes(self) -> list[str]:
         return ["tasks and seeds are both samples, so more tasks alone do not shrink the part of the seeds"]
@@ -156,8 +188,18 @@ class Crossed(Design):
                     "hangs on luck with that seed: run more seeds on more tasks, or say --seeds fixed to ask about these seeds "
                     "only",
                 )
-        if observations.analysis.cluster is None and observations.groups:
-            columns = ", ".join(map(repr, observations.groups))
+        if self.groups and not self.missing and observations.final:
+            tests = self.group_tests(self.arrays(), Rule())
+            name, test = max(tests.items(), key=lambda item: item[1].p)
+            yield Caution(
+                ("groups", name),
+                f"tasks fall into {test.evidence.n} groups by {name!r}, and nothing says that they are independent inside one: "
+                f"p = {format_p(test.p)} by group. The larger p counts; --cluster none takes tasks as independent, --seeds fixed "
+                f"--cluster {name} asks about these seeds only",
+            )
+        few = [name for name in observations.groups if name not in self.groups]
+        if observations.analysis.cluster is None and few:
+            columns = ", ".join(map(repr, few))
             yield Caution(
                 ("groups of crossed tasks",),
                 f"tasks fall into groups ({columns}), and this test takes tasks as independent inside one; --seeds fixed with "
