@@ -161,8 +161,20 @@ class TestWhatUndecidedMeans:
         table([0.0, 0.5], noise=1.0)
         result = bakeoff("compare", "t.csv", "--json")
         told = json.loads(result.stdout)
-        assert re.match(r"about \d+ more seeds would decide an effect of [\d.]+ \(the one seen\)", told["next"])
+        assert re.match(r"about \d+ more seeds would detect effects of [\d.]+ or more with 80 % power", told["next"])
         assert f"Next: {told['next']}." in bakeoff("compare", "t.csv").stdout
+
+    def test_the_next_step_does_not_depend_on_the_effect_that_was_seen(self, bakeoff: Bakeoff) -> None:
+        noise = np.random.default_rng(3).normal(size=(2, 12))
+        planned = set()
+        for lift in (0.0, 0.2, -0.2):
+            rows = [
+                f"{arm},{n},{noise[place, n] - noise[place].mean() + lift * place}"
+                for place, arm in enumerate("ab") for n in range(12)
+            ]  # fmt: skip
+            Path("t.csv").write_text("\n".join(["arm,seed,score", *rows]) + "\n")
+            planned.add(json.loads(bakeoff("compare", "t.csv", "--json").stdout)["next"])
+        assert len(planned) == 1 and "about 36 more seeds" in str(planned)
 
     def test_tasks_that_are_a_sample_point_to_these_tasks_only(self, bakeoff: Bakeoff) -> None:
         rng = np.random.default_rng(0)

@@ -247,8 +247,8 @@ class Advice:
     """Missing runs, further units, or comparisons that are decided (or open) for the other population."""
     of: int = 0
     """Comparisons among which `number` is counted."""
-    target: Literal["margin", "effect"] = "effect"
-    """What so many units would decide: a difference of the margin, or an effect as large as the one seen."""
+    target: Literal["margin", "half"] = "half"
+    """What so many units would decide: a difference of the margin, or half of the effect that can be detected now."""
 
 
 def advise(comparisons: Sequence[Comparison], final: bool = True) -> Advice | None:
@@ -280,7 +280,11 @@ def advise(comparisons: Sequence[Comparison], final: bool = True) -> Advice | No
 
 
 def _more_evidence(undecided: Sequence[Comparison], compared: int) -> Advice | None:
-    """How many units more would decide the margin, or an effect as large as the one seen."""
+    """How many units more would decide the margin, or half of what can be detected now.
+
+    Never the effect seen: of those that were not decided it is the luckier half that looks worth deciding, so that plans
+    for it have less power than they promise.
+    """
     bounded = [each for each in undecided if each.decision_interval is not None and each.decision_interval.is_bounded]
     if not bounded:
         few = max(undecided, key=lambda each: each.units)
@@ -292,10 +296,9 @@ def _more_evidence(undecided: Sequence[Comparison], compared: int) -> Advice | N
     for each in bounded:
         if each.units_for_margin is not None and each.units_for_margin > each.units:
             plans.append(Advice("so many units", each, compared, each.units_for_margin - each.units, target="margin"))
-        elif each.mde is not None and each.effect and each.mde > abs(each.effect):
+        elif each.mde is not None and each.effect is not None and each.mde > abs(each.effect):
             # The error of a mean falls with the square root of the units.
-            needed = math.ceil(each.units * ((each.mde / each.effect) ** 2 - 1.0))
-            plans.append(Advice("so many units", each, compared, needed))
+            plans.append(Advice("so many units", each, compared, 3 * each.units))
     if not plans:
         return None
     cheapest = min(plans, key=lambda plan: plan.number)
@@ -330,14 +333,21 @@ def advice_in_words(advice: Advice, file: str | None = None) -> str:
             return f"{needed}: a single run has no spread{add if file else ''}"
         case "so many units" | "too many units":
             who = short(each.candidate, 40) if advice.compared > 1 else ""
-            size = f"an effect of {number(abs(each.effect or 0.0))} (the one seen{f' of {who}' if who else ''})"
-            if advice.target == "margin":
-                size = f"a difference of the margin{f' for {who}' if who else ''}"
+            if advice.target == "half":
+                more = (
+                    "4 times as many tasks and seeds"
+                    if each.design.both_sampled
+                    else f"about {each.design.more(count)}"
+                )
+                size = f"effects of {number((each.mde or 0.0) / 2)}{f' of {who}' if who else ''}"
+                return (
+                    f"{more} would detect {size} or more with 80 % power; --margin asks about a difference that matters"
+                )
+            size = f"a difference of the margin{f' for {who}' if who else ''}"
             if advice.kind == "too many units":
                 units = f"{number(MOST_UNITS)} {each.design.unit}s"
                 return f"deciding {size} would take more than {units}; --margin asks if they are equivalent"
-            too_small = "; if that is too small to matter, say so with --margin" if count > 10 * each.units else ""
-            return f"about {each.design.more(count)} would decide {size} with 80 % power{too_small}"
+            return f"about {each.design.more(count)} would decide {size} with 80 % power"
 
 
 def _other_tasks_in_words(advice: Advice) -> str:
