@@ -255,3 +255,27 @@ def test_groups_of_tasks_count_where_seeds_are_crossed_too(bakeoff: Bakeoff) -> 
     assert by_both.exit_code == 3 and "8 groups by 'repo'" in by_both.stdout and "by group" in by_both.stdout
     assert bakeoff("compare", "t.csv", "--cluster", "none").exit_code == 0
     assert bakeoff("calibrate", "t.csv").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        ("one arm", "seeds 0 and 5; 1 and 6; 2 and 7 of x have equal values"),
+        ("tasks", "tasks t0 and t6; t1 and t7; t2 and t8 have equal values"),
+        ("arms", "points of x and y is equal to the last digit in 6 of 10 runs"),
+    ],
+)
+def test_copies_that_are_not_of_whole_seeds_are_labelled(bakeoff: Bakeoff, kind: str, label: str) -> None:
+    values = np.random.default_rng(19).normal(size=(2, 12)).round(4)
+    of_place = {
+        "one arm": lambda place, n: values[place, n % 5 if place == 0 else n],
+        "tasks": lambda place, n: values[place, n % 6],
+        "arms": lambda place, n: values[0 if n < 6 else place, n],
+    }[kind]
+    name = ("task", "t{}") if kind == "tasks" else ("seed", "{}")
+    write([
+        {"agent": agent, name[0]: name[1].format(n), "points": of_place(place, n)}
+        for place, agent in enumerate("xy") for n in range(12 if kind == "tasks" else 10)
+    ])  # fmt: skip
+    assert label in bakeoff("compare", "t.csv").stdout
+    assert "have equal values" not in bakeoff("compare", "t.csv", "--copies", "keep").stdout

@@ -29,7 +29,7 @@ from bakeoff.stats.curves import (
     series,
 )
 from bakeoff.verdicts.caveats import Caveats, caveats_of
-from bakeoff.verdicts.plausibility import always_first, doubts
+from bakeoff.verdicts.plausibility import always_first, copies, doubts
 
 State = Literal["scored", "failed", "missing"]
 SHORT = 0.9
@@ -221,6 +221,8 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
         state, value = state_of(row.status, values.get(number))
         rows.append(Observation(row.arm, row.task, row.seed, row.rollout, state, value, row.run_id, row.stage))
     notes += [*doubts(metric, [row for row in rows if row.state == "scored"]), *always_first(results.rows)]
+    if analysis.copies != "keep":
+        notes += copies(results.rows)
     reported = any(value is not None for value in values.values())
     # Nothing is reported yet where all planned runs of an edition are still open; anywhere else the name is wrong.
     waiting = bool(results.editions()) and all(row.state == "missing" for row in rows)

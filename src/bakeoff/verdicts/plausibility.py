@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from bakeoff.results.copies import copied_seeds
 
 if TYPE_CHECKING:
     from bakeoff.results.table import Row
@@ -23,6 +26,10 @@ MIN_BLOCKS, FIRST = 20, 0.9
 """An arm that started first in this share of so many blocks did not do so by chance."""
 MIN_RATIO = 300.0
 """Ratio of medians from which on two arms may have different units."""
+FINE, MIN_EQUAL = 0.9, 3
+"""Share of an arm's values that differ from each other, from which on equal values of two arms are no chance."""
+MAX_COMPARED = 20
+"""Arms that are compared for equal values, each with each."""
 MIN_RETRIED = 5
 """Tasks with retries below which nothing is said about when the retries stopped."""
 
@@ -33,6 +40,7 @@ def doubts(metric: str, scored: Sequence[Observation]) -> list[str]:
         *_marks(metric, Counter(row.value for row in scored)),
         *_unequal_scales(metric, scored),
         *_retries_until_success(metric, scored),
+        *equal_pairs(metric, scored),
     ]
 
 
@@ -120,6 +128,50 @@ def _retries_until_success(metric: str, scored: Sequence[Observation]) -> list[s
         f"attempts at a task end with the first success, so the mean of {metric} over attempts is not a success rate: keep "
         "the first attempt at each task, or the last one (solved within the attempts allowed)"
     ]
+
+
+def copies(rows: Sequence[Row]) -> list[str]:
+    """Return a sentence for seeds of one arm, for tasks, and for arms whose values are equal where chance would differ.
+
+    Seeds that are equal in every arm are refused before (`refuse_copies`).
+    """
+    sentences = []
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    for arm in arms:
+        if alike := copied_seeds([row for row in rows if row.arm == arm]):
+            named = "; ".join(" and ".join(map(str, seeds)) for seeds in alike[:3])
+            sentences.append(
+                f"seeds {named} of {arm} have equal values in every task and metric, and other arms differ there: if they are "
+                "copies of one run, remove them"
+            )
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    number = {task: place for place, task in enumerate(tasks)}
+    if alike := copied_seeds([replace(row, seed=number[row.task], task=str(row.seed)) for row in rows]):
+        named = "; ".join(" and ".join(tasks[place] for place in group) for group in alike[:3])
+        sentences.append(
+            f"tasks {named} have equal values in every arm, seed and metric: if one is a copy of the other, remove it"
+        )
+    return sentences
+
+
+def equal_pairs(metric: str, scored: Sequence[Observation]) -> list[str]:
+    """Return a sentence for two arms that agree to the last digit in some runs and not in others.
+
+    Only where nearly all values of each arm differ from each other, so that agreement is no matter of few possible scores.
+    """
+    by_arm: dict[str, dict[tuple[str, int | None, int], float]] = defaultdict(dict)
+    for row in scored:
+        by_arm[row.arm][row.task, row.seed, row.rollout] = row.value
+    fine = {arm: values for arm, values in by_arm.items() if len(set(values.values())) >= FINE * len(values)}
+    for (arm, values), (other, others) in combinations(list(fine.items())[:MAX_COMPARED], 2):
+        shared = values.keys() & others.keys()
+        equal = sum(values[place] == others[place] for place in shared)
+        if MIN_EQUAL <= equal < len(shared):
+            return [
+                f"{metric} of {arm} and {other} is equal to the last digit in {equal} of {len(shared)} runs: if runs of one were "
+                "copied to the other, they say nothing about it"
+            ]
+    return []
 
 
 def always_first(rows: Sequence[Row]) -> list[str]:
