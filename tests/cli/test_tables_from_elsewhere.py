@@ -95,7 +95,7 @@ def test_a_column_of_groups_may_have_empty_cells(bakeoff: Bakeoff, spelling: str
     rng = np.random.default_rng(6)
     shared = rng.normal(size=10)
     write([
-        {"agent": agent, "question": f"q{group}-{part}", "book": "" if part == 5 else f"b{group}" if spelling == "text" else float(group),
+        {"agent": agent, "question": f"q{group}{'abcdef'[part]}", "book": "" if part == 5 else f"b{group}" if spelling == "text" else float(group),
          "points": round((agent == "y") * (0.45 + shared[group]) + 0.2 * rng.normal(), 3)}
         for agent in "xy" for group in range(10) for part in range(6)
     ])  # fmt: skip

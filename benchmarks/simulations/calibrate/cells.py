@@ -202,6 +202,9 @@ def tables_of_others() -> Iterator[Cell]:
     yield Cell(
         "epochs", part, "8 seeds, an epoch column", "10 epochs", habits.epochs, (false_positives(),)
     )  # fmt: skip
+    yield Cell(
+        "runs", part, "20 tasks, 3 runs of each arm in a column: refused", "3 runs", habits.named_runs, (Bar("decided", at_most=0.0),)
+    )  # fmt: skip
     for step, kept in ((1e-4, 0.03), (1e-6, 0.001)):
         count = partial(habits.copied_runs, step=step)
         bars = (Bar("kept", at_most=kept), Bar("refused", at_most=0.001))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from bakeoff.errors import UsageError
 from bakeoff.records.looks import Look
 from bakeoff.results.importers.tables import frame_results
 from bakeoff.results.table import Declared, Results, Row
@@ -152,6 +153,29 @@ def epochs(rng: Rng, replicates: int, seeds: int = 8, steps: int = 10) -> Counts
         _agree(r, bool(decided[r]), one.verdict != "undecided")
     d = (values[1] - values[0]).reshape(replicates, -1)
     return {"decided": decided.astype(float), "epoch as unit": _rejects(d, ALPHA).astype(float)}
+
+
+def named_runs(rng: Rng, replicates: int, tasks: int = 20, runs: int = 3) -> Counts:
+    """Three trained runs of each arm on 20 tasks, named in a column, and no effect: such tables are refused.
+
+    The refusal looks at names only, so tables of a few replicates show it for all.
+    """
+    values = rng.normal(size=(2, replicates, 1, runs)) + rng.normal(size=(2, replicates, tasks, runs))
+    decided = np.zeros(replicates)
+    for r in range(min(CHECKED, replicates)):
+        rows = [
+            {"arm": arm, "task": f"t{task}", "checkpoint": f"{arm}-{run}", "score": float(values[place, r, task, run])}
+            for place, arm in enumerate("AB")
+            for task in range(tasks)
+            for run in range(runs)
+        ]
+        try:
+            frame_results(pl.DataFrame(rows))
+        except UsageError:
+            continue
+        raise AssertionError(f"replicate {r}: a table of runs that a column names was not refused")
+    by_task = _rejects((values[1] - values[0]).mean(axis=2), ALPHA)
+    return {"decided": decided, "task as unit": by_task.astype(float)}
 
 
 def copied_runs(rng: Rng, replicates: int, step: float) -> Counts:
