@@ -25,7 +25,10 @@ HIGH_MARKS = (999.0, 9999.0, 99999.0, 999999.0)
 MIN_BLOCKS, FIRST = 20, 0.9
 """An arm that started first in this share of so many blocks did not do so by chance."""
 MIN_RATIO = 300.0
-"""Ratio of medians from which on two arms may have different units."""
+"""Ratio of medians from which on two arms may have different units.
+
+None of 5,600 tables of 2 arms and 3 to 20 values with ordinary spread was labelled, nor any of 30 arms with 3 values each; of
+lognormal ones with a sigma of 2, 0.6 % of 700 with 2 arms and 4.3 % with 30."""
 FINE, MIN_EQUAL = 0.9, 3
 """Share of an arm's values that differ from each other, from which on equal values of two arms are no chance."""
 MAX_COMPARED = 20
