@@ -279,3 +279,13 @@ def test_copies_that_are_not_of_whole_seeds_are_labelled(bakeoff: Bakeoff, kind:
     ])  # fmt: skip
     assert label in bakeoff("compare", "t.csv").stdout
     assert "have equal values" not in bakeoff("compare", "t.csv", "--copies", "keep").stdout
+
+
+def test_scores_of_two_decimals_that_agree_by_chance_are_not_labelled(bakeoff: Bakeoff) -> None:
+    rng = np.random.default_rng(22)
+    level = rng.normal(size=12)
+    write([
+        {"agent": f"a{arm}", "task": f"t{task}", "seed": 2 * task + run, "points": round(0.5 + 0.15 * (level[task] + rng.normal()), 2)}
+        for arm in range(30) for task in range(12) for run in range(2)
+    ])  # fmt: skip
+    assert "equal to the last digit" not in bakeoff("compare", "t.csv", "--verbose").stdout

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
+from math import comb
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,8 @@ None of 5,600 tables of 2 arms and 3 to 20 values with ordinary spread was label
 lognormal ones with a sigma of 2, 0.6 % of 700 with 2 arms and 4.3 % with 30."""
 FINE, MIN_EQUAL = 0.9, 3
 """Share of an arm's values that differ from each other, from which on equal values of two arms are no chance."""
+MAX_CHANCE = 1e-4
+"""Chance that any two arms agree so often, above which nothing is said."""
 MAX_COMPARED = 20
 """Arms that are compared for equal values, each with each."""
 MIN_RETRIED = 5
@@ -169,7 +172,13 @@ def equal_pairs(metric: str, scored: Sequence[Observation]) -> list[str]:
     for (arm, values), (other, others) in combinations(list(fine.items())[:MAX_COMPARED], 2):
         shared = values.keys() & others.keys()
         equal = sum(values[place] == others[place] for place in shared)
-        if MIN_EQUAL <= equal < len(shared):
+        if not MIN_EQUAL <= equal < len(shared):
+            continue
+        # Values of different runs agree by chance as often as those of one run would.
+        counts, elsewhere = (Counter(each[place] for place in shared) for each in (values, others))
+        agree = sum(count * elsewhere[value] for value, count in counts.items()) - equal
+        chance = (agree + 1) / (len(shared) * (len(shared) - 1) + 1)
+        if comb(len(fine), 2) * comb(len(shared), equal) * chance**equal < MAX_CHANCE:
             return [
                 f"{metric} of {arm} and {other} is equal to the last digit in {equal} of {len(shared)} runs: if runs of one were "
                 "copied to the other, they say nothing about it"
