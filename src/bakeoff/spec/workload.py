@@ -62,6 +62,17 @@ ESTIMATED = "_estimated"
 """The end of the name of a metric that is the part of another one which nobody counted: `cost_estimated` of `cost`."""
 
 
+def is_self_reported(metrics: Mapping[str, object], metric: str) -> bool:
+    """Tell whether the work could have written `metric` of a run with these metrics.
+
+    Scripts beside the work choose names of metrics, so a name may hold the separator of the list: it is found whole, too.
+    """
+    named = metrics.get(SELF_REPORTED)
+    if not isinstance(named, str):
+        return False
+    return metric in (name.strip() for name in named.split(",")) or f", {metric}, " in f", {named}, "
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one attempt.

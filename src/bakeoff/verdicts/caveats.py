@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bakeoff.results.table import Row, is_number
-from bakeoff.spec.workload import ESTIMATED, SELF_REPORTED
+from bakeoff.spec.workload import ESTIMATED, is_self_reported
 from bakeoff.text import percent
 
 MOST_NAMED = 5
@@ -62,8 +62,7 @@ def caveats_of(rows: Sequence[Row], metric: str) -> Caveats:
     sums: dict[str, tuple[float, float]] = {}
     part = f"{metric}{ESTIMATED}"
     for row in rows:
-        named = row.metrics.get(SELF_REPORTED)
-        if isinstance(named, str) and metric in (name.strip() for name in named.split(",")):
+        if is_self_reported(row.metrics, metric):
             reported[row.arm] = None
         value, guessed = row.metrics.get(metric), row.metrics.get(part)
         total, estimated = sums.get(row.arm, (0.0, 0.0))

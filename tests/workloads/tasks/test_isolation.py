@@ -53,7 +53,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Lab:
         write_task(lab.place / "tasks" / task)
     script = lab.place / "tasks" / "two" / "metrics" / "lines.py"  # it runs where the work is
     script.parent.mkdir()
-    script.write_text('print(\'{"lines": 3, "self_reported": 0, "failure": 0}\')\n')
+    script.write_text('print(\'{"lines": 3, "kept,lines": 2, "total_score ": 1, "self_reported": 0, "failure": 0}\')\n')
     isolated = {"timeout_sec": 20, "isolation": "launcher"}
     write_task(lab.place / "tasks" / "apart", tests={"adds": LAUNCHED}, verifier=isolated)
     ended = lab.cli("run", write(lab, "mixed", "one", "two", "apart"), cwd=lab.place)
@@ -66,7 +66,7 @@ def test_a_run_says_which_of_its_metrics_the_work_could_have_written(ran: Lab) -
     labels = {row["task"]: row.get("self_reported") for row in rows}
     assert labels["apart"] is None
     assert labels["one"] == "total_score, passed, tampered, tests, tests_passed"
-    assert labels["two"] == f"{labels['one']}, lines"  # no script can take the label away
+    assert labels["two"] == f"{labels['one']}, lines, kept,lines, total_score "  # no script can take the label away
     (row, *_) = [row for row in rows if row["task"] == "one"]
     facts = json.loads((ran.run_directory(str(row["run_id"]), "mixed") / "evaluation_results.json").read_text())
     assert facts["isolated"] is False and "total_score" in facts["self_reported"]
@@ -87,6 +87,13 @@ def test_every_answer_about_such_a_score_is_labelled(ran: Lab) -> None:
     report = ran.place / "site"
     ran.look("report", "mixed", "--out-dir", report)
     assert LABEL in "".join(page.read_text() for page in report.rglob("*.html"))
+
+
+@pytest.mark.parametrize("metric", ["kept,lines", "total_score "])
+def test_a_name_that_looks_like_two_or_like_another_keeps_its_label(ran: Lab, metric: str) -> None:
+    asked = ("compare", "mixed", "--metric", metric, "--failure-score", "0", "--json")
+    facts = json.loads(ran.look(*asked, code=None).stdout)
+    assert facts["self_reported"] == {metric: ["honest", "idle"]}
 
 
 def test_what_the_work_cannot_write_has_no_label(ran: Lab) -> None:
