@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -265,6 +266,18 @@ def test_resuming_a_mailed_edition_runs_the_reader_s_own_file(mail: EditionPaths
     mail.frozen(".toml").write_text(f'name = "mail"\n[params]\ncommand = ["touch", "{touched}"]\n')
     result = call("run", "mail.toml")
     assert result.exit_code in (0, 1, 2) and not touched.exists()
+
+
+def test_no_program_of_a_repository_in_a_mailed_edition_is_started(mail: EditionPaths, tmp_path: Path) -> None:
+    repository, touched = run_directory(mail), tmp_path / "touched"
+    for arguments in (["init", "-q"], ["config", "core.fsmonitor", f"touch {touched}; false"]):
+        subprocess.run(["git", *arguments], cwd=repository, check=True)
+    told = {"base": str(repository.relative_to(tmp_path)), "git": {"commit": "1", "branch": "main", "dirty": False}}
+    change(mail, "UPDATE sessions SET provenance = ?", json.dumps({"cwd": ".", **told}))
+    result = call("reproduce", "mail/latest")
+    assert result.exit_code == 0 and "commit 1 on main" in result.output
+    assert not touched.exists()
+    assert "for changes since, call this inside the repository of" in result.output
 
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT * FROM c"

@@ -26,7 +26,7 @@ from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.errors import UsageError
 from bakeoff.records.edition import Edition
 from bakeoff.records.lookup import find_run
-from bakeoff.records.provenance import code_change, git_state
+from bakeoff.records.provenance import code_change, git, git_state
 from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import read_meta
 from bakeoff.records.secrets import REDACTED, frozen_copy
@@ -162,15 +162,22 @@ def _in_process_recipe(edition: Edition, run: RunRecord, provenance: Mapping[str
 
 def _code_notes(provenance: Mapping[str, Any], run_id: str) -> list[str]:
     """Which code the run ran on, how to get it, and whether the code here differs from it."""
-    git = provenance.get("git")
-    if not git:
+    state = provenance.get("git")
+    if not state:
         why = ": it was not in a git repository" if provenance else ""
         return [f"the code it ran on is not recorded{why}"]
-    notes = [f"code: commit {git['commit']} on {git['branch']}"]
-    if git["dirty"]:
+    notes = [f"code: commit {state['commit']} on {state['branch']}"]
+    if state["dirty"]:
         notes.append(f"with uncommitted changes: bakeoff reproduce {run_id} --json | jq -r .code.diff | git apply")
     base = Path(provenance.get("base") or ".")
-    change = code_change(provenance, {"git": git_state(base)}) if base.is_dir() else None
+    # The edition may be somebody else's and name a repository of theirs, whose settings make git start programs.
+    # `rev-parse` starts none; for the rest, git is asked only about the repository that the reader works in.
+    top = git(base, "rev-parse", "--show-toplevel")
+    if top is None:
+        return notes
+    if top != git(Path.cwd(), "rev-parse", "--show-toplevel"):
+        return [*notes, f"for changes since, call this inside the repository of {base}"]
+    change = code_change(provenance, {"git": git_state(base)})
     return [*notes, f"the code here has changed since: {change}"] if change else notes
 
 
