@@ -21,6 +21,9 @@ from bakeoff.records.run import Uncounted, by_arm, failures, list_runs, run_note
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
 MOST_ARMS, MOST_FAILURES, MOST_RUNNING = 24, 5, 4
 NOT_A_VERDICT = "Plain means over succeeded runs, not a verdict; failed and missing runs are counted, not averaged."
+WRITTEN_BY_THE_WORK = (
+    "* is self-reported: the work ran where its tests ran, so it could have written its own score (docs/tasks.md)."
+)
 
 
 @click.command()
@@ -97,7 +100,10 @@ def arm_facts(edition: Edition) -> dict[str, dict[str, Any]]:
         arm: {
             **{count: getattr(entry.tally, count) for count in display.TALLY},
             "counts": entry.counts,
-            "means": {name: {"mean": mean, "n": n} for name, (mean, n) in entry.means.items()},
+            "means": {
+                name: {"mean": mean, "n": n, "self_reported": name in entry.self_reported}
+                for name, (mean, n) in entry.means.items()
+            },
         }
         for arm, entry in by_arm(edition.runs(), metrics).items()
     }
@@ -218,13 +224,15 @@ def show_arms(arms: dict[str, Any], metric: str | None, unscored: int) -> None:
                 row.append(display.NOTHING)
             else:  # a succeeded run need not report every metric
                 some = "" if mean["n"] == entry["succeeded"] else f" (of {mean['n']})"
-                row.append(f"{display.number(mean['mean'])}{some}")
+                row.append(f"{display.number(mean['mean'])}{'*' * mean['self_reported']}{some}")
         rows.append(row)
     display.print_table(headers, rows, right=headers[1:])
     if len(arms) > MOST_ARMS:
         click.echo(f"... and {len(arms) - MOST_ARMS} more arms; --json has all of them")
     if metrics:
         click.echo(NOT_A_VERDICT)
+    if any(mean["self_reported"] for entry in arms.values() for mean in entry["means"].values()):
+        click.echo(WRITTEN_BY_THE_WORK)
     if metric and metric not in metrics:
         if sum(entry["succeeded"] for entry in arms.values()) > unscored:
             click.echo(f"{metric!r}, the metric of the analysis, is a series; `bakeoff compare` summarizes it.")

@@ -23,7 +23,7 @@ import msgspec
 
 from bakeoff.errors import did_you_mean
 from bakeoff.records.rundir import log_of
-from bakeoff.spec.workload import Scalar, Status
+from bakeoff.spec.workload import Scalar, Status, is_self_reported
 from bakeoff.text import flat
 
 if TYPE_CHECKING:
@@ -299,6 +299,8 @@ class ArmMeans:
     counts: Mapping[str, int]
     tally: Tally
     means: Mapping[str, tuple[float, int]]
+    self_reported: frozenset[str] = frozenset()
+    """Metrics of `means` with a value that the work could have written itself."""
 
 
 class Reported(Protocol):
@@ -316,6 +318,7 @@ def by_arm(runs: Iterable[Reported], metrics: Sequence[str]) -> dict[str, ArmMea
     """Every arm in plan order. Without `metrics`, the first few that runs reported."""
     counts: dict[str, dict[str, int]] = {}
     values: dict[str, dict[str, list[float]]] = {}
+    self_reported: dict[str, set[str]] = {}
     for run in runs:
         of_arm = counts.setdefault(run.arm, {})
         of_arm[run.status] = of_arm.get(run.status, 0) + 1
@@ -323,12 +326,14 @@ def by_arm(runs: Iterable[Reported], metrics: Sequence[str]) -> dict[str, ArmMea
             for name, value in run.metrics.items():
                 if isinstance(value, int | float) and math.isfinite(value):
                     values.setdefault(name, {}).setdefault(run.arm, []).append(float(value))
+                    if is_self_reported(run.metrics, name):
+                        self_reported.setdefault(run.arm, set()).add(name)
     chosen = [name for name in metrics if name in values] or list(values)[:MOST_METRICS]
     arms = {}
     for arm, of_arm in counts.items():
         reported = {name: values[name][arm] for name in chosen if arm in values[name]}
         means = {name: (math.fsum(numbers) / len(numbers), len(numbers)) for name, numbers in reported.items()}
-        arms[arm] = ArmMeans(of_arm, Tally.of(of_arm), means)
+        arms[arm] = ArmMeans(of_arm, Tally.of(of_arm), means, frozenset(self_reported.get(arm, ())) & means.keys())
     return arms
 
 

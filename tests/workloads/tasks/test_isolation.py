@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     write_task(lab.place / "tasks" / "apart", tests={"adds": LAUNCHED}, verifier=isolated)
     ended = lab.cli("run", write(lab, "mixed", "one", "two", "apart"), cwd=lab.place)
     assert "scores of tasks here are self-reported" in ended.stderr + ended.stdout
+    assert "* is self-reported" in ended.stdout  # the means at the end
     return lab
 
 
@@ -87,6 +89,28 @@ def test_every_answer_about_such_a_score_is_labelled(ran: Lab) -> None:
     report = ran.place / "site"
     ran.look("report", "mixed", "--out-dir", report)
     assert LABEL in "".join(page.read_text() for page in report.rglob("*.html"))
+
+
+def test_means_that_are_no_verdict_are_labelled_too(ran: Lab) -> None:
+    assert "* is self-reported" in said(ran, "status", "mixed")
+    arms = json.loads(ran.look("status", "mixed", "--json").stdout)["arms"]
+    assert [arm["means"]["total_score"]["self_reported"] for arm in arms.values()] == [True, True]
+    others = json.loads(ran.look("summarize", "mixed", "--json").stdout)["others"]
+    assert {name for name, means in others.items() if means["honest"]["self_reported"]} == {
+        "passed", "tests", "tests_passed", "lines", "kept,lines", "total_score ",
+    }  # fmt: skip
+    assert "passed 1* 0*" in said(ran, "summarize", "mixed")
+
+
+def test_the_csv_of_a_comparison_and_every_page_with_a_score_are_labelled(ran: Lab) -> None:
+    ran.look("compare", "mixed", "--csv", ran.place / "compared.csv", code=None)
+    with (ran.place / "compared.csv").open() as file:
+        assert {row["self_reported"] for row in csv.DictReader(file)} == {"honest, idle"}
+    ran.look("report", "mixed", "--out-dir", ran.place / "pages")
+    pages = {page.stem: page.read_text() for page in (ran.place / "pages").glob("*.html")}
+    labelled = {name for name, page in pages.items() if "self-reported" in page}
+    apart = {f"rollout-{position}" for position, row in enumerate(ran.rows("mixed")) if row["task"] == "apart"}
+    assert labelled == pages.keys() - {"run", "task-2-apart", *apart}
 
 
 @pytest.mark.parametrize("metric", ["kept,lines", "total_score "])

@@ -169,15 +169,19 @@ class CompareAnswer(Answer):
         headers = [
             "group", "label", "value_or_control", "candidate_value_optional", "metric", "control", "candidate", "verdict",
             "p", "p_adjusted", "test", "units", "summary", "alpha", "margin", "tasks", "seeds", "seed", "version",
+            "self_reported",
         ]  # fmt: skip
         settings = self.settings
         summary = _in_words(settings["summary"]) if settings["summary"] else ""
+        written = {each.metric: each.caveats.self_reported for each in self.observations}
         rows: list[list[str]] = []
         for each in self.comparisons:
+            arms = [arm for arm in (each.control, each.candidate) if arm in written.get(each.metric, ())]
             common = [
                 each.metric, each.control, each.candidate, each.verdict, _digits(each.p), _digits(each.p_adjusted),
                 each.decision.method, str(each.units), summary, str(settings["alpha"]), _digits(settings["margin"]),
                 str(settings["tasks"]), str(settings["seeds"]), str(settings["seed"]), str(settings["version"]),
+                ", ".join(arms),
             ]  # fmt: skip
             for unit in unit_values(each.design):
                 if each.design.matched:

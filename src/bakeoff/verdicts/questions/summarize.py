@@ -15,7 +15,7 @@ import numpy as np
 
 from bakeoff.records.run import run_notes
 from bakeoff.results.table import Array, Results
-from bakeoff.spec.workload import ESTIMATED
+from bakeoff.spec.workload import ESTIMATED, is_self_reported
 from bakeoff.stats.aggregates import chance_interval, pass_at_k, pass_hat_k
 from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
@@ -114,6 +114,8 @@ class Mean:
 
     value: float
     n: int
+    self_reported: bool = False
+    """The work of some run could have written its value itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,10 @@ class SummarizeAnswer(Answer):
         if self.others:
             arms = [tally.arm for tally in self.by_arm]
             rows = [
-                [name, *(number(means[arm].value) if arm in means else NOTHING for arm in arms)]
+                [
+                    name,
+                    *(_marked(means[arm].value, means[arm].self_reported) if arm in means else NOTHING for arm in arms),
+                ]
                 for name, means in list(self.others.items())[:MOST_OTHERS]
             ]
             title = "means of other metrics, over the runs that report them"
@@ -210,6 +215,8 @@ class SummarizeAnswer(Answer):
             blocks.append(Text(text))
         if arms := [tally.arm for tally in self.by_arm if tally.self_reported]:
             blocks += [Text(f"* {line}") for line in Caveats(tuple(arms)).sentences(self.metric)]
+        elif any(mean.self_reported for means in self.others.values() for mean in means.values()):
+            blocks.append(Text("* self-reported: the work could have written this value itself (docs/tasks.md)"))
         if (table := retry_table(self.uncounted)) is not None:
             blocks.append(table)
         if warnings := retry_warnings(self.uncounted):
@@ -227,8 +234,19 @@ def _cells(tally: Tally, used: Sequence[str]) -> list[str]:
         duration(tally.used.get(name)) if name == "seconds" else number(tally.used.get(name)) for name in used
     ]  # fmt: skip
     amounts = [f"~{text}" if name in tally.estimated else text for name, text in zip(used, amounts, strict=True)]
-    mean = number(tally.mean) + "*" * tally.self_reported
-    return [tally.arm, tries, mean, interval, number(tally.best), str(tally.passed), *amounts]
+    return [
+        tally.arm,
+        tries,
+        _marked(tally.mean, tally.self_reported),
+        interval,
+        number(tally.best),
+        str(tally.passed),
+        *amounts,
+    ]
+
+
+def _marked(mean: float | None, self_reported: bool) -> str:
+    return number(mean) + "*" * self_reported
 
 
 def _guessed(tally: Tally) -> list[str]:
@@ -268,12 +286,15 @@ def _others(results: Results, observations: Observations) -> dict[str, dict[str,
     """Means of all metrics that no other table shows, by name and arm, over the runs that have a number."""
     shown = {observations.metric, *USED, *CONDUCT, *(f"{name}{ESTIMATED}" for name in USED)}
     values: dict[str, dict[str, list[float]]] = {}
+    written: set[tuple[str, str]] = set()
     for row, observed in zip(results.rows, observations.rows, strict=True):
         for name, value in row.metrics.items():
             if name not in shown and isinstance(value, int | float) and math.isfinite(value):
                 values.setdefault(name, {}).setdefault(observed.arm, []).append(float(value))
+                if is_self_reported(row.metrics, name):
+                    written.add((name, observed.arm))
     return {
-        name: {arm: Mean(float(np.mean(each)), len(each)) for arm, each in arms.items()}
+        name: {arm: Mean(float(np.mean(each)), len(each), (name, arm) in written) for arm, each in arms.items()}
         for name, arms in values.items()
     }
 

@@ -21,6 +21,7 @@ from bakeoff.records.rundir import TRAJECTORY
 from bakeoff.records.series import read_trajectory
 from bakeoff.results.table import Row
 from bakeoff.spec.identity import slug
+from bakeoff.spec.workload import is_self_reported
 from bakeoff.text import duration, number, printable
 from bakeoff.web.contents import Contents
 from bakeoff.web.folder import Page
@@ -63,6 +64,7 @@ def pages(contents: Contents) -> list[Page]:
                 "runs": len(own),
                 "tampered": sum(metrics.get("tampered") == 1 for metrics in own),
                 "honeypot": sum(metrics.get("honeypot") == 1 for metrics in own),
+                "self_reported": any(is_self_reported(metrics, "total_score") for metrics in own),
             }
         rows.append({"name": task, "file": names[task], "cells": cells})
         instructions = (_results(run.files).get("instruction") for run in attempts if run.files is not None)
@@ -94,6 +96,9 @@ def _template() -> Any:
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
     environment.filters["number"] = lambda value: number(known(value))
+    environment.filters["written"] = environment.tests["written"] = lambda metrics: is_self_reported(
+        metrics, "total_score"
+    )
     environment.filters["duration"] = lambda value: duration(known(value))
     return environment.get_template("pages.html.j2").module
 
