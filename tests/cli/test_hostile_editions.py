@@ -135,6 +135,26 @@ def test_a_link_for_a_database_is_refused_in_one_line(mail: EditionPaths, tmp_pa
         assert result.exit_code == 1 and "is a symbolic link" in result.stderr and result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["imported.json", "prereg.json", ".spool", ".incoming", "experiment.toml"])
+def test_a_pipe_in_an_edition_is_refused_in_one_line(name: str, mail: EditionPaths) -> None:
+    (mail.directory / name).unlink(missing_ok=True)
+    os.mkfifo(mail.directory / name)  # who opens it waits for a writer, for ever
+    for arguments in (["compare", "mail"], ["report", "mail"], ["run", "mail.toml"]):
+        result = call(*arguments)
+        assert result.exit_code == 1 and "neither a file nor a directory" in result.stderr, arguments
+        assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["index.html", "run.html", "assets/report.css"])
+def test_a_pipe_in_place_of_a_page_becomes_the_page(name: str, mail: EditionPaths) -> None:
+    page = mail.directory / "report" / name
+    page.parent.mkdir(parents=True)
+    os.mkfifo(page)
+    assert call("report", "mail").exit_code == 0
+    assert page.is_file()
+
+
 def change(paths: EditionPaths, sql: str, *values: Any) -> None:
     connection = sqlite3.connect(paths.database)
     with connection:

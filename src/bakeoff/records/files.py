@@ -78,12 +78,16 @@ def make_inside(home: Path, name: str | PurePath) -> Path:
 
 
 def refuse_links(directory: Path) -> None:
-    """Raise StorageError for a link that lies in a directory. A directory that is not there has none."""
+    """Raise StorageError for a link, a pipe or a device in a directory. A directory that is not there has none."""
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 if entry.is_symlink():
                     raise refused(Path(entry.path))
+                if not entry.is_file(follow_symlinks=False) and not entry.is_dir(follow_symlinks=False):
+                    raise StorageError(
+                        f"{entry.path}: is neither a file nor a directory, so whoever reads it may wait for ever: remove it"
+                    )
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:

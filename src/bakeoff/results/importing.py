@@ -18,6 +18,7 @@ import msgspec
 
 from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError
 from bakeoff.records.edition import Edition
+from bakeoff.records.files import read_inside
 from bakeoff.records.layout import (
     STAMP,
     EditionPaths,
@@ -191,7 +192,7 @@ def imported_before(imported: Imported, name: str, root: Path) -> str | None:
     digests = sorted(source.digest for source in imported.sources)
     for paths in editions(experiment_directory(root, name)):
         try:
-            other = msgspec.json.decode(paths.imported.read_bytes(), type=Imported)
+            other = msgspec.json.decode(read_inside(paths.directory, paths.imported.name), type=Imported)
         except (OSError, msgspec.DecodeError):
             continue
         if sorted(source.digest for source in other.sources) == digests:

@@ -137,8 +137,7 @@ def _save(directory: Path, files: Mapping[str, str | bytes]) -> None:
                     stale.unlink()
         for name, content in files.items():
             path = directory / name
-            if path.is_symlink():  # of an edition from elsewhere: what it names is not ours to write
-                path.unlink()
+            path.unlink(missing_ok=True)  # in an edition from elsewhere, a link to what is not ours to write, or a pipe
             path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise StorageError(
