@@ -68,6 +68,20 @@ def test_editions_of_one_second_get_numbers_and_stay_in_order(tmp_path: Path) ->
     assert [paths.name for paths in editions(tmp_path / "toy")] == [*names, "20260101-000001"]
 
 
+@pytest.mark.parametrize("name", ["20990101-000000-999999999", "٢٠٩٩٠١٠١-٠٠٠٠٠٠"])
+def test_a_new_edition_is_the_newest_or_refused(name: str, tmp_path: Path) -> None:
+    """A mailed edition may have any name; the number behind this one would make no stamp."""
+    (tmp_path / "toy" / name).mkdir(parents=True)
+    (tmp_path / "toy" / name / ".lease").touch()
+    try:
+        made = new_edition(tmp_path / "toy", now=START)
+    except StorageError as error:
+        assert "rename or remove" in str(error) and name.endswith("9")
+        return
+    made.lease.touch()
+    assert editions(tmp_path / "toy")[-1] == made and made.name == "20260101-000000"
+
+
 def test_a_stamp_never_goes_back(tmp_path: Path) -> None:
     """Nor does a name that is no stamp, or the gap of an edition that was deleted, put the newest edition elsewhere."""
     for name in ("20260101-000010", "20260101-000010-4", "renamed", "zzz"):

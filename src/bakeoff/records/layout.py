@@ -38,7 +38,7 @@ DEFAULT_ROOT = "bakeoff-runs"
 DATABASE = "experiment.db"
 LATEST = "latest"
 LEASE = ".lease"
-STAMP = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?")
+STAMP = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?", re.ASCII)
 """The name of an edition: when it was begun, and its number when there are several of one second."""
 SPOOL = ".spool"
 """Messages between a scheduler and its pilots (engine/pilots/spool.py)."""
@@ -226,6 +226,8 @@ def new_edition(directory: Path, now: float | None = None, after: str | None = N
                 stamp, number = found[1], int(found[2] or 1) + 1
         for attempt in range(number, number + 1000):
             place = directory / (stamp if attempt == 1 else f"{stamp}-{attempt}")
+            if not STAMP.fullmatch(place.name):  # a name that is no stamp would count as older than all editions
+                break
             try:
                 place.mkdir()  # fails when it exists: two schedulers never share one
             except FileExistsError:
@@ -233,7 +235,7 @@ def new_edition(directory: Path, now: float | None = None, after: str | None = N
             return EditionPaths(place)
     except OSError as error:
         raise StorageError(f"{directory}: cannot make a directory for results: {error.strerror}") from error
-    raise StorageError(f"{directory}: too many editions in one second")
+    raise StorageError(f"{directory}: there are too many editions of {stamp}: rename or remove the last one")
 
 
 def point_latest(paths: EditionPaths) -> None:
