@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox.base import BoxSpec, Limits, Mount, choose
+from bakeoff.sandbox.base import BoxSpec, Limits, Mount, Streams, choose
 from bakeoff.sandbox.images import Account, Accounts
 
 FILES = {
@@ -72,3 +75,25 @@ def test_users_that_the_image_does_not_have_are_refused() -> None:
         Accounts(read).find("agent:nobody")
     with pytest.raises(UsageError, match="below 65536"):
         Accounts(read).find("70000")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts descriptors in /proc")
+def test_an_output_that_cannot_be_opened_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        streams = Streams(stack, tmp_path, None, None, 1000)
+        before = sorted(os.listdir("/proc/self/fd"))
+        for spare in (1, 2, 3):  # room for a part of the pipe's two ends, the event and the device
+            taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+            top = max(taken) + 1
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (top, limits[1]))
+                for number in taken[-spare:]:
+                    os.close(number)
+                with pytest.raises(OSError):
+                    streams.fds(None, (0, 1))
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                for number in taken[:-spare]:
+                    os.close(number)
+            assert sorted(os.listdir("/proc/self/fd")) == before

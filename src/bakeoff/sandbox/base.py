@@ -23,7 +23,7 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from pkgutil import resolve_name
@@ -266,15 +266,20 @@ class _Output:
     def pipe(self) -> int:
         """A descriptor for the command to write to, until `finish`. The same one for every call."""
         if self._pipe is None:
-            source, self._pipe = os.pipe2(os.O_CLOEXEC)
-            try:
-                fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            except PermissionError:
-                pass  # an ordinary user has used up pipe-user-pages-soft (pipe(7)): the pipe keeps its size
-            self._stop = os.eventfd(0, os.EFD_CLOEXEC)
-            nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-            self._thread = threading.Thread(target=self._move, args=(source, nowhere), daemon=True)
-            self._thread.start()
+            with ExitStack() as undo:  # descriptors may run out at any of these calls
+                source, target = os.pipe2(os.O_CLOEXEC)
+                undo.callback(os.close, source)
+                undo.callback(os.close, target)
+                with suppress(PermissionError):  # an ordinary user has used up pipe-user-pages-soft (pipe(7))
+                    fcntl.fcntl(target, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+                self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+                undo.callback(os.close, self._stop)
+                nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                undo.callback(os.close, nowhere)
+                thread = threading.Thread(target=self._move, args=(source, nowhere), daemon=True)
+                thread.start()
+                undo.pop_all()
+            self._pipe, self._thread = target, thread
         return self._pipe
 
     def _move(self, source: int, nowhere: int) -> None:
