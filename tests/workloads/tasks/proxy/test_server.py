@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -144,6 +145,16 @@ def test_a_run_whose_calls_cannot_be_recorded_does_not_count(stream: bool, tmp_p
                 assert client.post(PATHS["chat"], json=request("chat", "hi")).status_code == 500
         with pytest.raises(StorageError, match="No space left"):
             run.close()
+
+
+def test_a_last_record_that_cannot_be_written_is_reported_and_its_file_closed(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi")]) as here:
+        run = here.proxy.open(here.providers, MODEL, record=Path("/dev/full"))
+        run.met("answer")
+        with pytest.raises(StorageError, match=r"could not be recorded: .*No space left"):
+            run.close()
+        opened = {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
+        assert "/dev/full" not in opened
 
 
 @pytest.mark.slow

@@ -242,12 +242,16 @@ class ProxiedRun:
         for task in list(self.active):
             task.cancel()
         await asyncio.gather(*self.active, return_exceptions=True)
-        if self._proxy.limits_met:
-            self._log = self._log or CallLog(self.record)
-            self._log.add(LimitsMet(sorted(self._proxy.limits_met)))
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        try:
+            if self._proxy.limits_met:
+                self._log = self._log or CallLog(self.record)
+                self._log.add(LimitsMet(sorted(self._proxy.limits_met)))
+        except OSError as error:
+            self._unrecorded = error  # `totals` reports it
+        finally:
+            if self._log is not None:
+                self._log.close()
+                self._log = None
 
 
 class ModelProxy(ThreadedServer):
