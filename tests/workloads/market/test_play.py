@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -109,10 +110,13 @@ def test_a_crash_is_recorded_and_what_was_done_before_stands() -> None:
     assert world.account(0).trades == TICKS
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
 @pytest.mark.parametrize("timeout", [None, 30.0])
-def test_an_agent_that_exits_does_not_end_the_episode(timeout: float | None) -> None:
+def test_an_agent_that_exits_or_is_cancelled_does_not_end_the_episode(
+    timeout: float | None, error: BaseException
+) -> None:
     def act(seat: Seat) -> None:
-        raise SystemExit(3)
+        raise error
 
     episode = Episode(fresh_world(), [Scripted(act)], record=True, response_timeout=timeout).run()
     assert conducts(episode) == ["crashed"] * TICKS

@@ -14,6 +14,7 @@ the mean of the score is the score of the mean.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import threading
@@ -56,6 +57,10 @@ class Player(Attendance):
     seat: Seat
     thread: _AgentThread | None = None
     """None for an agent that acts on the episode's own thread."""
+
+
+FAULTS = (Exception, SystemExit, asyncio.CancelledError)
+"""What an agent's own code may raise. A client library raises CancelledError, which is no Exception, when it gives up."""
 
 
 class Episode:
@@ -137,7 +142,7 @@ class Episode:
                 player.thread.do(lambda: agent.reset(brief), max(RESET_TIMEOUT, self.response_timeout or 0.0))
             else:
                 agent.reset(brief)
-        except (Exception, SystemExit) as error:
+        except FAULTS as error:
             # Only of our own class: an agent that raises InfraError must not make its episode void.
             if type(agent) is LinesAgent and agent.broken is not None:
                 raise agent.broken from error
@@ -160,7 +165,7 @@ class Episode:
                 closer.leave()
             else:
                 close()
-        except (Exception, SystemExit) as error:
+        except FAULTS as error:
             player.errors.append(f"close: {_message(error)}")
 
     # -- a tick
@@ -203,7 +208,7 @@ class Episode:
         began = clock()
         try:
             player.agent.act(player.seat)
-        except (Exception, SystemExit) as error:
+        except FAULTS as error:
             self._note(player, "crashed", clock() - began, _message(error))
         else:
             self._note(player, "acted", clock() - began)
