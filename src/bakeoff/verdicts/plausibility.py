@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bakeoff.results.copies import copied_seeds
+from bakeoff.verdicts.repeats import copied_seeds
 
 if TYPE_CHECKING:
     from bakeoff.results.table import Row

@@ -11,17 +11,21 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.results.table import Results, Row, is_number
+from bakeoff.results.table import Row, is_number
 from bakeoff.spec.directions import words_of
 from bakeoff.stats.numerics import Array
 from bakeoff.stats.serial import neighbours_alike
 from bakeoff.stats.ttests import seeds_look_crossed
-from bakeoff.verdicts.observations import Observations
-from bakeoff.verdicts.question import Question
+
+if TYPE_CHECKING:
+    from bakeoff.results.table import Results
+    from bakeoff.verdicts.observations import Observations
+    from bakeoff.verdicts.question import Question
 
 MIN_REPEATS = 10
 """Repeats of one (arm, task, seed) from which on their order is looked at."""
