@@ -201,18 +201,18 @@ def test_frames_as_other_tools_return_them_are_judged_with_the_calls_of_the_page
     rows = [(model, f"q{n}", epoch) for model in ("old", "new") for n in range(8) for epoch in (1, 2)]
     samples = pandas.DataFrame(
         {
-            # Columns and types of Inspect's samples_df, with NA where nothing is known.
+            # Columns and types of Inspect's samples_df, with NA where nothing is known; its `error` is then empty.
             "sample_id": pandas.array([f"s{n}" for n in range(32)], dtype="string"),
             "model": [model for model, _, _ in rows],
             "model_args": pandas.array([pandas.NA] * 32, dtype="object"),
             "model_usage": [{} for _ in rows],
             "id": [task for _, task, _ in rows],
             "epoch": [epoch for _, _, epoch in rows],
-            "score_includes": ["C" if model == "new" or n % 4 == 0 else "I" for n, (model, _, _) in enumerate(rows)],
-            "error": pandas.array(["OOM"] + [pandas.NA] * 31, dtype="string"),
+            "score_match": ["C" if model == "new" or n % 4 == 0 else "I" for n, (model, _, _) in enumerate(rows)],
+            "error": pandas.array(["OOM"] + [""] * 31, dtype="string"),
         }
     )
-    samples["correct"] = samples["score_includes"] == "C"
+    samples["correct"] = samples["score_match"].map({"C": 1, "P": 0.5, "I": 0, "N": 0})
     columns = {"arm": "model", "task": "id", "rollout": "epoch", "status": "error", "ignore": ("sample_id",)}
     (answer,) = bakeoff.compare(samples, metric="correct", columns=columns, failure_score=0)
     assert (answer.control, answer.candidate, answer.failed, answer.units) == ("old", "new", 1, 8)

@@ -5,6 +5,7 @@ loading.py DIRECTORY OUTPUT    every format below its default name; what was see
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -138,7 +139,35 @@ def parquet(place: Path) -> dict[str, Any]:
     return {"rows": len(data), "columns": data.column_names}
 
 
+def inspect(place: Path) -> list[dict[str, Any]]:
+    """What Inspect's own reader finds in each log, by the two ways that `inspect view` reads it."""
+    from inspect_ai.log import list_eval_logs, read_eval_log, read_eval_log_sample_summaries
+
+    logs = []
+    for info in list_eval_logs(str(place / "inspect")):
+        log = read_eval_log(info.name)
+        logs.append(
+            {
+                "listed": [info.task, info.task_id],
+                **log.model_dump(mode="json", include={"status", "eval", "results"}),
+                "samples": [sample.model_dump(mode="json") for sample in log.samples],
+                "summaries": [each.model_dump(mode="json") for each in read_eval_log_sample_summaries(info.name)],
+            }
+        )
+    return logs
+
+
+def inspect_frame(_place: Path) -> str:
+    """Inspect's frame of real logs: a Parquet file, which keeps its types, in base 64."""
+    from inspect_ai.analysis import EvalModel, EvalTask, SampleSummary, samples_df
+
+    logs = Path(__file__).parents[1] / "fixtures/inspect/skill"
+    frame = samples_df(str(logs), columns=EvalTask + EvalModel + SampleSummary, quiet=True)
+    return base64.b64encode(frame.to_parquet()).decode()
+
+
 if __name__ == "__main__":
     directory, output = Path(sys.argv[1]), Path(sys.argv[2])
     readers = {"trl": trl, "art": art, "verifiers": verifiers, "atif": atif, "parquet": parquet}
+    readers |= {"inspect": inspect, "inspect_frame": inspect_frame}
     output.write_text(json.dumps({name: read(directory) for name, read in readers.items()}))

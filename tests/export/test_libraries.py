@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ import polars as pl
 import pyarrow.parquet
 import pytest
 
+import bakeoff
+
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]  # starts the Python of .trainers
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 LLM_ROLLOUTS = 36
 """Of 48: two arms of 12 with whole conversations (one of them broke), one that starts anew in each step."""
 
@@ -171,3 +176,36 @@ def test_sharegpt_turns_alternate_and_hold_tool_calls_as_text(exported: Path) ->
         "answer 1",
     ]
     assert (chat["result"], chat["model"]) == ("0.0", "tiny/1")
+
+
+def test_inspect_reads_a_log_for_each_arm_with_messages_scores_and_errors(seen: Any) -> None:
+    logs = {log["eval"]["solver"]: log for log in seen["inspect"]}
+    assert set(logs) == {"chat", "twin", "forgetful", "numeric"}
+    chat = logs["chat"]
+    assert (chat["status"], chat["eval"]["model"], chat["listed"]) == ("success", "tiny/1", ["talks", "chat"])
+    assert chat["eval"]["metadata"]["bakeoff"]["analysis"]["failure_score"] == -5
+    assert len(chat["samples"]) == len(chat["summaries"]) == 12
+    assert {(sample["id"], sample["epoch"]) for sample in chat["samples"]} == {
+        (f"{task}__s{seed}", epoch) for task in ("add", "sub") for seed in (1, 2) for epoch in (1, 2, 3)
+    }
+    (first,) = [each for each in chat["samples"] if (each["id"], each["epoch"]) == ("add__s1", 3)]
+    assert [message["role"] for message in first["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
+    assert first["messages"][2]["tool_calls"][0]["arguments"] == {"x": 2}
+    assert first["output"]["completion"] == "answer 2"
+    assert first["scores"]["score"]["value"] == 1
+    (broken,) = [each for each in chat["samples"] if each["error"] is not None]
+    assert "broke" in broken["error"]["message"] and not broken["scores"]
+    # One of twelve failed and counts -5, as in a verdict.
+    assert chat["results"]["scores"][0]["metrics"]["mean"]["value"] == pytest.approx(-0.5)
+    assert chat["results"]["completed_samples"] == 11
+
+
+def test_the_recipe_for_inspects_frame_gives_the_verdict_of_its_logs(seen: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    samples = pandas.read_parquet(io.BytesIO(base64.b64decode(seen["inspect_frame"])), dtype_backend="pyarrow")
+    samples["correct"] = samples["score_match"].map({"C": 1, "P": 0.5, "I": 0, "N": 0})
+    roles = {"arm": "task_arg_skill", "task": "id", "rollout": "epoch", "status": "error", "ignore": ("sample_id",)}
+    (frame,) = bakeoff.compare(samples, metric="correct", columns=roles, failure_score=0)
+    (logs,) = bakeoff.compare(FIXTURES / "inspect/skill")
+    assert (frame.candidate, frame.failed, frame.units) == ("calculator", 3, 12)
+    assert (frame.verdict, frame.effect, frame.p) == (logs.verdict, logs.effect, logs.p)

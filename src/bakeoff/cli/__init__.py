@@ -39,7 +39,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("bakeoff.cli.report", "Write an edition's report: a folder of HTML that opens without a network."),
     "export": (
         "bakeoff.cli.export",
-        "Write recorded trajectories as training data for TRL, ART, verifiers and others.",
+        "Write runs as training data for TRL, ART, verifiers and others, or as logs of Inspect.",
     ),
     "summarize": ("bakeoff.cli.summarize", "Show tries, scores, passes, tokens and cost by task and arm."),
     "query": ("bakeoff.cli.query", "Query an edition's table of runs in SQL."),

@@ -11,7 +11,7 @@ import click
 from bakeoff.cli.display import print_json, printable
 from bakeoff.cli.options import Several, SeveralValues, json_option, note_shadowed, root_option
 
-FORMATS = ("verifiers", "trl-sft", "trl-kto", "trl-grpo", "art", "atif", "sharegpt", "jsonl", "parquet")
+FORMATS = ("verifiers", "trl-sft", "trl-kto", "trl-grpo", "art", "atif", "sharegpt", "jsonl", "parquet", "inspect")
 
 
 def _quantiles(_ctx: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | None:
@@ -57,7 +57,7 @@ def command(
     root: Path,
     as_json: bool,
 ) -> None:
-    """Write recorded trajectories as training data.
+    """Write recorded trajectories as training data, or all runs as logs of Inspect AI.
 
     SOURCE is an experiment (default: the newest), or whatever `bakeoff compare` takes: runs of other tools are written
     where their source holds what was said in them.

@@ -1,4 +1,4 @@
-"""Recorded trajectories as training data in the formats of other tools.
+"""Recorded runs in the formats of other tools, mostly as training data.
 
 | module | what it does |
 |---|---|
@@ -8,6 +8,7 @@
 | `dialogue` | a trajectory as conversations: what the model read and what it wrote |
 | `conversations` | formats whose rows are messages: TRL, ART, ShareGPT |
 | `traces` | formats that keep a whole run: verifiers, ATIF, steps as JSON lines and Parquet |
+| `inspect_logs` | logs of Inspect AI, with every run of an edition |
 
     with closing(open_results(["trading"], root)) as results:
         export(results, "trl-grpo", Filters(success=True))

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.export import conversations, traces
+from bakeoff.export import conversations, inspect_logs, traces
 from bakeoff.export.dialogue import Dialogue, NotAConversation, read_dialogue, to_json
 from bakeoff.export.rollouts import Filters, Rollout, read_rollouts, select
+from bakeoff.records.edition import Edition
 from bakeoff.results.table import Results
 from bakeoff.version import __version__
 
@@ -31,7 +32,10 @@ class Job:
 
     experiment: str
     edition: str
+    results: Results
+    filters: Filters
     groups: Sequence[Sequence[Rollout]]
+    """Empty for a format of whole editions."""
     place: Path
     """A file, or an empty directory that exists."""
     render: bool
@@ -41,6 +45,12 @@ class Job:
     rollouts: int = 0
     kept: set[str] = field(default_factory=set)
     """Names of the groups of which something was written."""
+
+    @property
+    def source(self) -> Edition:
+        """Return the edition of ours that a format of whole editions reads."""
+        assert self.results.edition is not None
+        return self.results.edition
 
     def dialogues(self, group: Sequence[Rollout] | None = None) -> Iterator[tuple[Rollout, Dialogue]]:
         """The rollouts (of one group) that can be written as conversations, one in memory at a time."""
@@ -85,6 +95,8 @@ class Format:
     holds_truth: bool = False
     renders: bool = False
     """A policy without a language model is always written as observations and actions."""
+    whole: bool = False
+    """It holds every run, with a trajectory or without, and reads them from the edition itself."""
 
     @property
     def is_directory(self) -> bool:
@@ -101,6 +113,7 @@ FORMATS = {
     "sharegpt": Format(conversations.sharegpt, "sharegpt.jsonl"),
     "jsonl": Format(traces.steps, "steps.jsonl", holds_truth=True),
     "parquet": Format(traces.steps, "steps.parquet", traces.write_parquet, holds_truth=True),
+    "inspect": Format(inspect_logs.logs, "inspect", inspect_logs.write_logs, renders=True, whole=True),
 }
 
 
@@ -154,14 +167,18 @@ def export(
     filters = replace(filters, min_group=least, needs_reward=form.needs_reward, whole_groups=form.grouped)
     filters.check_names(results.arms, results.tasks)
     dropped: Counter[str] = Counter()
-    groups = select(read_rollouts(results, dropped), filters, dropped)
     edition = results.edition
+    if form.whole and edition is None:
+        raise UsageError(
+            f"--format {name} writes runs of an edition of ours; `bakeoff import` makes one of {results.label}"
+        )
+    groups = [] if form.whole else select(read_rollouts(results, dropped), filters, dropped)
     place = output or (Path() if edition is None else edition.paths.directory) / DIRECTORY / form.file
     experiment = results.label if results.experiment is None else results.experiment.name
     stamp = "" if edition is None else edition.facts()["edition"]
     with _replacing(place, form) as fresh:
         job = Job(
-            experiment, stamp, groups, fresh, render or form.renders, with_truth, dropped
+            experiment, stamp, results, filters, groups, fresh, render or form.renders, with_truth, dropped,
         )  # fmt: skip
         form.write(job, form.rows(job))
         written = [group for group in groups if group[0].group in job.kept]

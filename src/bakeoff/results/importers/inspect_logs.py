@@ -25,6 +25,7 @@ import msgspec
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Outcome, Reading, Source
+from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.workload import Scalar
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ MAX_VERSION = 2
 """The newest format that is read without the package."""
 ZSTD = 93
 """Compression method of zip entries that Python's `zipfile` knows from 3.14 on."""
+MARK = "bakeoff"
+"""The key of `eval.metadata` that holds a `Marker`."""
 NAMED = re.compile(r"\d{4}-\d\d-\d\dT.*\.json$")
 """Names of JSON logs: their time comes first, whatever the pattern of the rest."""
 FIRST = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"')
@@ -60,6 +63,30 @@ class Summary(msgspec.Struct):
     epoch: int = 1
     scores: dict[str, Score] | None = None
     error: Any = None
+    metadata: dict[str, Any] = {}  # msgspec copies it
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where in its experiment a run of ours stands."""
+
+    task: str
+    seed: int | None
+    rollout: int
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """What `bakeoff export` writes into `eval.metadata` of a log: how the edition judges its runs."""
+
+    experiment: str
+    edition: str
+    arm: str
+    version: str
+    analysis: dict[str, Any]
+    """Fields of `Analysis` that are not the default."""
+    absent: list[Place]
+    """Runs without an outcome."""
+    sequential: bool
+    """Verdicts of the edition allow for results that were seen before its plan grew or ended; none of that is in the log."""
 
 
 class Contents(msgspec.Struct):
@@ -111,6 +138,9 @@ class _Totals:
         self.remarks: Counter[str] = Counter()
         self.statuses: Counter[str] = Counter()
         self.notes: list[str] = []
+        self.editions: dict[str, None] = {}
+        self.analyses: list[dict[str, Any] | None] = []
+        """How each log's edition judges its runs; None for a log of Inspect's own."""
 
     def reading(self) -> Reading:
         metrics = {
@@ -119,10 +149,25 @@ class _Totals:
         names = list(metrics)
         remarks = [f"{_counted(number, 'sample')} {text}" for text, number in self.remarks.items()]
         remarks += [f"{_counted(number, 'log')} with status {status}" for status, number in self.statuses.items()]
+        if self.editions:
+            remarks.append(f"exported from {', '.join(self.editions)}")
         if len(names) > 1:
             remarks.append(f"scored by {names[0]} (--metric for {', '.join(names[1:])})")
         version = " and ".join(sorted(self.versions))
-        return Reading(TOOL, version, metrics, self.means, self.notes, unit="sample", remarks=remarks)
+        return Reading(
+            TOOL, version, metrics, self.means, self.notes, analysis=self._analysis(), unit="sample", remarks=remarks
+        )
+
+    def _analysis(self) -> Analysis | None:
+        """Return how the editions that the logs were exported from judge their runs, where that is one way."""
+        first = self.analyses[0] if self.analyses else None
+        if first is None or any(each != first for each in self.analyses):
+            if any(each is not None for each in self.analyses):
+                self.notes.append(
+                    "the logs were exported from editions with other settings, or not all of them; none are used"
+                )
+            return None
+        return Analysis.model_validate(first)
 
 
 def _logs_below(directory: Path) -> Iterator[Path]:
@@ -266,6 +311,16 @@ def _runs(
     totals.versions.add(str((spec.get("packages") or {}).get("inspect_ai") or ""))
     log = Log(path, _seconds(spec.get("created")), str(spec.get("eval_id") or ""))
     labels, header = _labels(path, contents), {**spec, "plan": contents.plan, "status": contents.status}
+    marker = _marker(path, contents)
+    totals.analyses.append(None if marker is None else marker.analysis)
+    if marker is not None:
+        labels = {"arm": marker.arm, **labels}
+        totals.editions[f"{marker.experiment}/{marker.edition}"] = None
+        if marker.sequential:
+            totals.notes.append(
+                f"{path}: results of {marker.experiment}/{marker.edition} had been seen when its plan grew or ended; only "
+                f"`bakeoff compare {marker.experiment}` allows for that"
+            )
     if contents.status != "success":
         reason = f" ({_line(ValueError(contents.error.get('message', '')))})" if contents.error else ""
         totals.notes.append(f"{path}: the log's status is {contents.status}{reason}")
@@ -283,24 +338,57 @@ def _runs(
         error = None if sample.error is None else _message(sample.error)
         if error is None and not values:
             totals.remarks["without an error or a score (failed)"] += 1
-        outcome: Outcome = "scored" if values else "failed"
+        outcome: Outcome | None = "scored" if values else "failed"
+        if marker is not None and sample.metadata.get("status") == "":
+            outcome = None  # an imported run whose source does not say how it ended
         if outcome == "failed" and contents.status != "success" and (error or "").startswith("CancelledError("):
             outcome = "missing"  # Inspect cancels the samples that are running when it ends early
         yield ForeignRun(
             labels=labels, source=Source(path, intern(f"{sample.id}_epoch_{sample.epoch}")), header=header, log=log,
-            task=intern(f"{task}/{sample.id}"), group=task, repeat=sample.epoch - 1,
-            outcome=outcome, error=error, metrics=metrics,
+            **_identity(task, sample, is_ours=marker is not None), outcome=outcome, error=error, metrics=metrics,
         )  # fmt: skip
-    for identifier, epoch in _absent(contents, samples):
+    for sample in _absent(contents, samples, marker):
         yield ForeignRun(
-            labels=labels, source=Source(path, f"{identifier}_epoch_{epoch}"), header=header, log=log,
-            task=intern(f"{task}/{identifier}"), group=task, repeat=epoch - 1, outcome="missing",
+            labels=labels, source=Source(path, f"{sample.id}_epoch_{sample.epoch}"), header=header, log=log,
+            **_identity(task, sample, is_ours=marker is not None), outcome="missing",
         )  # fmt: skip
-    _measure(path, contents, exact, totals)
+    _measure(path, contents, exact, totals, with_means=marker is None)
 
 
-def _absent(contents: Contents, samples: Mapping[tuple[int | str, int], Summary]) -> Iterator[tuple[int | str, int]]:
-    """Yield planned samples and epochs that the log does not have."""
+def _identity(task: str, sample: Summary, *, is_ours: bool) -> dict[str, Any]:
+    """Return task, group, seed and repeat of a sample: those of the edition in a log that was exported from one."""
+    if is_ours:
+        place = msgspec.convert(sample.metadata, Place)
+        return {"task": intern(place.task), "seed": place.seed, "repeat": place.rollout}
+    return {"task": intern(f"{task}/{sample.id}"), "group": task, "repeat": sample.epoch - 1}
+
+
+def _marker(path: Path, contents: Contents) -> Marker | None:
+    """Return what `bakeoff export` wrote into the header, if it wrote the log. Raises UsageError for a changed one."""
+    table = (contents.eval.get("metadata") or {}).get(MARK)
+    if table is None:
+        return None
+    try:
+        marker = msgspec.convert(table, Marker)
+        Analysis.model_validate(marker.analysis)
+        for sample in contents.samples or ():
+            msgspec.convert(sample.metadata, Place)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(
+            f"{path}: what `bakeoff export` wrote into it was changed, or a newer version wrote it: {_line(error)}"
+        ) from error
+    return marker
+
+
+def _absent(
+    contents: Contents, samples: Mapping[tuple[int | str, int], Summary], marker: Marker | None
+) -> Iterator[Summary]:
+    """Yield planned samples that the log does not have."""
+    if marker is not None:
+        for place in marker.absent:
+            identifier = place.task if place.seed is None else f"{place.task}__s{place.seed}"
+            yield Summary(identifier, place.rollout + 1, metadata=msgspec.to_builtins(place))
+        return
     config = contents.eval.get("config") or {}
     planned = (contents.eval.get("dataset") or {}).get("sample_ids") or []
     match config.get("limit"):
@@ -312,7 +400,7 @@ def _absent(contents: Contents, samples: Mapping[tuple[int | str, int], Summary]
     for identifier in planned:
         for epoch in range(1, (config.get("epochs") or 1) + 1):
             if (str(identifier), epoch) not in known:
-                yield identifier, epoch
+                yield Summary(identifier, epoch)
 
 
 def _values(sample: Summary, totals: _Totals) -> tuple[dict[str, float], dict[str, bool]]:
@@ -348,7 +436,7 @@ def _number(value: Any) -> tuple[float | None, bool]:
     return None, False
 
 
-def _measure(path: Path, contents: Contents, exact: Mapping[str, bool], totals: _Totals) -> None:
+def _measure(path: Path, contents: Contents, exact: Mapping[str, bool], totals: _Totals, *, with_means: bool) -> None:
     """Note which metrics the log has, their ranges, and its own means."""
     results = contents.results or {}
     own: dict[str, set[str]] = {}
@@ -357,7 +445,7 @@ def _measure(path: Path, contents: Contents, exact: Mapping[str, bool], totals: 
         metric = name if name in exact else f"{scorer}/{name}"
         known = score.get("metrics") or {}
         own.setdefault(metric, set()).update(known)
-        if score.get("reducer") not in (None, "mean"):
+        if score.get("reducer") not in (None, "mean") or not with_means:
             continue
         for kind in ("accuracy", "mean"):
             value = (known.get(kind) or {}).get("value")
