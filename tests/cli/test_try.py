@@ -133,6 +133,20 @@ def test_several_metrics_need_a_choice_and_what_was_run_is_kept(bakeoff: Bakeoff
     assert chosen.exit_code == 0 and kept is not None and 1 <= int(kept[1]) < 14
 
 
+def test_metrics_that_only_some_commands_print_are_named_with_those(bakeoff: Bakeoff) -> None:
+    result = bakeoff("try", "echo a=1{seed} b=1", "echo a=2{seed} c=1", "--seeds", "2")
+    assert result.exit_code == 2 and "--metric: a, b (only a=1{seed} b=1), c (only a=2{seed} c=1)" in result.stderr
+    result = bakeoff("try", "echo x={seed}", "echo y={seed}", "--seeds", "2")
+    assert result.exit_code == 2 and "--metric: x (only x={seed}), y (only y={seed})" in result.stderr
+
+
+@pytest.mark.parametrize(("command", "reason"), [("true", "it reported no 'score'"), ("echo score=nan", "is NaN")])
+def test_a_command_without_a_number_for_the_metric_is_named(bakeoff: Bakeoff, command: str, reason: str) -> None:
+    result = bakeoff("try", command, "echo score={seed}", "--seeds", "2")
+    assert result.exit_code == 2 and "ended well without a number for 'score', which counts as failed" in result.stderr
+    assert reason in result.stderr
+
+
 def test_wall_time_is_judged_when_nothing_is_printed_and_lower_is_better(bakeoff: Bakeoff, tmp_path: Path) -> None:
     done = bakeoff("try", "sleep 0.2", "true", "--seeds", "7", "-j", "1")
     assert done.exit_code == 0, done.stderr

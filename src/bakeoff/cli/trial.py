@@ -11,7 +11,8 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,6 +92,8 @@ def command(
                 click.echo(line, err=True)
             if stopped != "interrupted":
                 choice.settle()
+                for line in choice.unscored():
+                    click.echo(line, err=True)
             reading = how_metrics_were_read(session.edition, choice.metric)
     if stopped == "interrupted":
         click.echo(f"interrupted; the same command continues from here, and so does bakeoff run {trial.path}", err=True)
@@ -258,19 +261,23 @@ class Trial:
 class MetricChoice:
     """Chooses the metric of a trial whose call names none, from what its runs report. It is an observer of the session.
 
-    A question that only the user can answer stops the runs as soon as it comes up: which of several metrics, or which way
-    is better.
+    A question that only the user can answer stops the runs as soon as a run of every arm has ended: which of several
+    metrics, or which way is better.
     """
 
     def __init__(self, trial: Trial, session: Session) -> None:
         self._trial, self._session = trial, session
         self.metric: str | None = trial.analysis.get("metric")
         self._problem: UsageError | None = None
+        self._reported: dict[str, set[str]] = {}
+        """The metrics of each arm that has had a run."""
+        self._arms = len({cell.arm for cell in session.edition.cells()})
 
     def finished(self, attempt: Attempt) -> None:
-        if self.metric is None and self._problem is None and attempt.status == "succeeded":
+        self._note(attempt.arm, attempt.metrics if attempt.status == "succeeded" else {})
+        if self.metric is None and self._problem is None and len(self._reported) == self._arms:
             try:
-                self._choose(_reported(attempt.metrics))
+                self._choose()
             except UsageError as error:
                 from bakeoff.engine.scheduler import Stop
 
@@ -292,20 +299,46 @@ class MetricChoice:
         runs = list(self._session.edition.runs(["succeeded"]))
         if not runs:
             raise UsageError("no run succeeded, so there is nothing to judge")
-        self.metric = self._choose({name for run in runs for name in _reported(run.metrics)})
+        for run in runs:
+            self._note(run.arm, run.metrics)
+        self.metric = self._choose()
         self._trial.analysis = {"metric": self.metric, **self._trial.analysis}
         if self.metric == WALL_TIME:
             self._trial.analysis.setdefault("direction", "minimize")
         self._trial.path.write_text(self._trial.text, encoding="utf-8")
         self._session.edition.restate(self._trial.plan().experiment)
 
-    def _choose(self, names: Set[str]) -> str:
+    def unscored(self) -> list[str]:
+        """Return a line for each arm with runs that succeeded and have no number for the metric."""
+        from bakeoff.records.run import unscored
+
+        first: dict[str, str] = {}
+        counts: Counter[str] = Counter()
+        for run, reason in unscored(self._session.edition):
+            counts[run.arm] += 1
+            first.setdefault(run.arm, f"{run.run_id}: {reason.why}")
+        return [
+            f"{count} run{'s' if count > 1 else ''} of {arm} ended well without a number for {self.metric!r}, which counts as "
+            f"failed ({first[arm]})"
+            for arm, count in counts.items()
+        ]
+
+    def _note(self, arm: str, metrics: Mapping[str, Any]) -> None:
+        self._reported.setdefault(arm, set()).update(_numbers(metrics))
+
+    def _choose(self) -> str:
         from bakeoff.spec.experiment import Analysis
         from bakeoff.verdicts.answer import check_direction
 
+        names = set().union(*self._reported.values())
         if len(names) > 1:
+            arms = {name: [arm for arm, known in self._reported.items() if name in known] for name in names}
+            known = [
+                name if len(arms[name]) == len(self._reported) else f"{name} (only {', '.join(arms[name])})"
+                for name in sorted(names)
+            ]
             raise UsageError(
-                f"the commands report {len(names)} metrics; name the one to judge with --metric: {', '.join(sorted(names))}. "
+                f"the commands report {len(names)} metrics; name the one to judge with --metric: {', '.join(known)}. "
                 "What has been run is kept"
             )
         if not names:
@@ -316,7 +349,7 @@ class MetricChoice:
         return metric
 
 
-def _reported(metrics: Mapping[str, Any]) -> set[str]:
+def _numbers(metrics: Mapping[str, Any]) -> set[str]:
     """The metrics with numbers, besides the wall time."""
     return {
         name
