@@ -17,6 +17,7 @@ from bakeoff.results.reading import reading_line
 from bakeoff.results.sources import open_results
 
 Bakeoff = Callable[..., Result]
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 Install = Callable[..., None]
 PAGE = (Path(__file__).parents[2] / "docs" / "write-an-importer.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"^```python\n(# quizlog\.py\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -95,7 +96,12 @@ def test_an_imported_log_is_judged_as_the_log_is_and_its_digests_are_kept(
     assert [Path(each["path"]).name for each in imported["sources"]] == ["large.quiz", "small.quiz"]
     assert len({each["digest"] for each in imported["sources"]}) == 2
     assert imported["tools"] == [["quizlog", "2.1"]]
-    assert "The same files were imported already, as quiz/2" in bakeoff("import", "logs", "--name", "quiz").stdout
+    again = bakeoff("import", "logs", "--name", "quiz").stdout
+    assert "runs were imported already, as quiz/2" in again
+    assert len(list(Path("bakeoff-runs/quiz").glob("2*/imported.json"))) == 1
+    quiz(tmp_path / "logs/large.quiz", "large", 0.3, mean=0.9)
+    assert bakeoff("import", "logs", "--name", "quiz").stdout.startswith("imported ")
+    assert len(list(Path("bakeoff-runs/quiz").glob("2*/imported.json"))) == 2
 
 
 def test_the_notes_of_every_source_are_kept(bakeoff: Bakeoff, install: Install, tmp_path: Path) -> None:
@@ -211,3 +217,23 @@ def test_a_directory_of_tables_says_how_to_name_them(bakeoff: Bakeoff, tmp_path:
     (tmp_path / "tables/t.csv").write_text("arm,score\nx,1\n")
     result = bakeoff("compare", "tables")
     assert result.exit_code == 2 and "name the tables, as in tables/*.csv" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["inspect/skill", "harbor/causes", "lm-eval/models", "promptfoo/eval.json", "tensorboard"]
+)
+def test_files_of_real_tools_are_imported_once_with_the_verdict_of_the_source(bakeoff: Bakeoff, name: str) -> None:
+    source = str(FIXTURES / name)
+    first = bakeoff("import", source, "--name", "copy").stdout
+    assert ("No exit codes were recorded" in first) == (name == "tensorboard")
+    assert "were imported already, as copy/2" in bakeoff("import", source, "--name", "copy").stdout
+    assert len(list(Path("bakeoff-runs/copy").glob("2*/imported.json"))) == 1
+    answers = [bakeoff("compare", str(each), "--json").stdout for each in (source, "copy")]
+    assert json.loads(answers[0])["comparisons"] == json.loads(answers[1])["comparisons"]
+
+
+def test_the_same_files_read_with_other_flags_are_another_edition(bakeoff: Bakeoff) -> None:
+    source = str(FIXTURES / "inspect/skill")
+    bakeoff("import", source, "--name", "copy")
+    assert bakeoff("import", source, "--name", "copy", "--infra-error", "503").stdout.startswith("imported ")
+    assert len(list(Path("bakeoff-runs/copy").glob("2*/imported.json"))) == 2

@@ -146,11 +146,14 @@ def test_our_run_directories_come_back_without_their_database(bakeoff: Bakeoff, 
     assert facts["series"]["loss"]["points"] == 1
 
 
-def test_importing_twice_makes_two_editions(bakeoff: Bakeoff, tmp_path: Path) -> None:
+def test_importing_twice_makes_one_edition_until_the_files_change(bakeoff: Bakeoff, tmp_path: Path) -> None:
     write_plain(tmp_path / "results" / "a_s1", **{"metrics.json": '{"x": 1}'})
     for _ in range(2):
         assert bakeoff("import", tmp_path / "results").exit_code == 0
-    assert len(json.loads(bakeoff("ls", "results", "--json").stdout)) == 2
+    assert len(json.loads(bakeoff("ls", "results", "--json").stdout)) == 1
+    write_plain(tmp_path / "results" / "a_s2", **{"metrics.json": '{"x": 2}'})
+    assert bakeoff("import", tmp_path / "results").exit_code == 0
+    assert [each["planned"] for each in json.loads(bakeoff("ls", "results", "--json").stdout)] == [2, 1]
 
 
 def write_sources(place: Path) -> None:

@@ -34,11 +34,11 @@ def command(ctx: click.Context, /, source: str, name: str | None, root: Path, as
     It may be an edition of bakeoff, a table, a directory of the sweep runner, or hold directories that each have one run's
     metrics.json, metrics.jsonl or out/summary.csv, named after the arm, or after arm and seed such as full_s3. W&B runs are
     read too, and whatever installed importers read. Runs that cannot be read are listed and left out; the exit code is
-    then 1.
+    then 1. Files that have not changed since they were imported are not imported again.
     """
     path = Path(source) if source.startswith(ONLINE) else Path(source).resolve()
     editions = Editions().claims(path)
-    before = None
+    before = imported = None
     if editions:
         opened, results = Edition.open(copy_edition(EditionPaths(editions[0]), name, root)), Results([], "")
     else:
@@ -47,20 +47,23 @@ def command(ctx: click.Context, /, source: str, name: str | None, root: Path, as
             click.echo(f"cannot be read: {problem}", err=True)
         name = name or (path.name if path.is_dir() else path.stem)
         before = imported_before(imported, name, root)
-        opened = import_results(results, imported, name, root, str(path))
+        opened = Edition.open(before) if before else import_results(results, imported, name, root, str(path))
     with closing(opened) as edition:
         facts = edition_facts(edition)
     if as_json:
         kept = ("experiment", "edition", "directory", *TALLY)
         print_json({**{key: facts[key] for key in kept}, "problems": list(results.problems)})
     else:
-        click.echo(
-            f"imported {facts['planned']} runs into {facts['experiment']}/{facts['edition']}: "
-            f"{facts['succeeded']} succeeded, {facts['failed']} failed, {facts['missing']} missing"
-        )
+        counts = f"{facts['succeeded']} succeeded, {facts['failed']} failed, {facts['missing']} missing"
+        edition_name = f"{facts['experiment']}/{facts['edition']}"
         if before is not None:
-            click.echo(f"The same files were imported already, as {before}.")
-        if any(row.directory is not None and not (row.directory / META).exists() for row in results.rows):
+            click.echo(f"The same {facts['planned']} runs were imported already, as {edition_name}: {counts}")
+        else:
+            click.echo(f"imported {facts['planned']} runs into {edition_name}: {counts}")
+        bare = (row for row in results.rows if row.source is None and row.directory is not None)
+        if (imported and imported.unstated) or any(
+            not (row.directory / META).exists() for row in bare if row.directory
+        ):
             click.echo("No exit codes were recorded: runs with metrics count as succeeded.")
         click.echo(str(facts["directory"]))
     ctx.exit(1 if results.problems else 0)

@@ -6,6 +6,7 @@ the source's values are read. With it `compare` gives the same verdict on the ed
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
@@ -65,6 +66,10 @@ class Imported(msgspec.Struct, frozen=True):
     """Positions of runs whose status the source does not say."""
     by_step: list[str]
     """Metrics that the source has by step only. The last value is recorded as a metric of the run, for people."""
+    levels: list[str | None] = []
+    """The group of each run's task, by position; empty where no run has one."""
+    runs: str = ""
+    """Digest of the runs as they were read: the same files can be read with other flags."""
 
 
 def identified(results: Results) -> Results:
@@ -115,6 +120,8 @@ def recordable(results: Results) -> tuple[Results, Imported]:
             if any(step != int(step) for step in steps):
                 raise UsageError(f"{row.name}: {name!r} has steps that are not whole numbers, which cannot be recorded")
     usual = results.usual(results.metrics) if results.usual is not None else ()
+    ready = identified(results)
+    rows = ready.rows
     imported = Imported(
         sources=[
             ImportedSource(str(path), directory_digest(path, max_levels=None) if path.exists() else "")
@@ -130,8 +137,10 @@ def recordable(results: Results) -> tuple[Results, Imported]:
         series_summary=results.series_summary.model_dump(mode="json") if results.series_summary is not None else None,
         unstated=[position for position, row in enumerate(results.rows) if not row.status],
         by_step=sorted(_by_step(results)),
+        levels=[row.group for row in rows] if any(row.group is not None for row in rows) else [],
+        runs=_digest(rows),
     )
-    return replace(identified(results), problems=(*results.problems, *torn_lines(results))), imported
+    return replace(ready, problems=(*results.problems, *torn_lines(results))), imported
 
 
 def torn_lines(results: Results) -> Iterator[str]:
@@ -140,6 +149,16 @@ def torn_lines(results: Results) -> Iterator[str]:
         log = row.directory / SERIES if row.directory is not None else None
         if log is not None and log.is_file() and (torn := read_jsonl(log)[1]):
             yield f"{log}: {torn} line{'s' if torn > 1 else ''} left out"
+
+
+def _digest(rows: Sequence[Row]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        facts = [row.run_id, row.arm, row.task, row.seed, row.rollout, row.status, row.error, row.metrics, row.params]
+        digest.update(json.dumps(facts, sort_keys=True, default=str).encode())
+        for name, (steps, values) in row.series.items():
+            digest.update(name.encode() + bytes(steps) + bytes(values))
+    return digest.hexdigest()
 
 
 def _run_id(row: Row) -> str:
@@ -164,6 +183,7 @@ def as_imported(results: Results) -> Results:
         replace(
             row,
             status="" if position in unstated else row.status,
+            group=imported.levels[position] if imported.levels else None,
             metrics={name: value for name, value in row.metrics.items() if name not in by_step}
             if by_step
             else row.metrics,
@@ -187,16 +207,19 @@ def as_imported(results: Results) -> Results:
     )
 
 
-def imported_before(imported: Imported, name: str, root: Path) -> str | None:
-    """Return the edition of experiment `name` that holds the same sources with the same content, if one does."""
-    digests = sorted(source.digest for source in imported.sources)
-    for paths in editions(experiment_directory(root, name)):
+def imported_before(imported: Imported, name: str, root: Path) -> EditionPaths | None:
+    """Return the newest edition of experiment `name` that holds the same runs of files with the same content, if one does."""
+
+    def content(record: Imported) -> tuple[str, list[str]]:
+        return record.runs, sorted(source.digest for source in record.sources)
+
+    for paths in reversed(editions(experiment_directory(root, name))):
         try:
             other = msgspec.json.decode(read_inside(paths.directory, paths.imported.name), type=Imported)
         except (OSError, msgspec.DecodeError):
             continue
-        if sorted(source.digest for source in other.sources) == digests:
-            return f"{paths.experiment}/{paths.name}"
+        if content(other) == content(imported) and paths.database.exists():
+            return paths
     return None
 
 
