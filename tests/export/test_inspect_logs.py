@@ -14,8 +14,7 @@ import bakeoff
 from bakeoff.errors import UsageError
 from bakeoff.export.exporting import export
 from bakeoff.export.rollouts import Filters
-from bakeoff.records.edition import Edition
-from bakeoff.records.layout import find_edition
+from bakeoff.results.sources import open_results
 from support.experiments import BENCH_AND_TRAIN_CODE, TRAIN, run_bench_and_train
 from support.processes import Lab
 
@@ -27,8 +26,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def exported(name: str, root: Path, place: Path, **options: Any) -> Any:
-    with closing(Edition.open(find_edition(name, root))) as edition:
-        return export(edition, "inspect", Filters(**options), output=place)
+    with closing(open_results([name], root)) as results:
+        return export(results, "inspect", Filters(**options), output=place)
 
 
 def verdicts(source: Any, **options: Any) -> dict[str, tuple[Any, ...]]:
