@@ -142,6 +142,7 @@ FILE = """
 name = "{name}"
 workload = "python"
 jobs = 1
+order_seed = 1
 params = {{ function = "work:play" }}
 [[arms]]
 name = "old"

@@ -410,6 +410,26 @@ def test_an_edition_without_any_pair_yet_says_so(tmp_path: Path) -> None:
     assert found.line() == "no pair yet"
 
 
+def test_a_failure_before_any_success_is_no_pair_yet_and_no_wrong_metric(tmp_path: Path) -> None:
+    found = seen(tmp_path, lambda arm, seed: "failed" if (arm, seed) == ("new", 0) else None, "failure_score = 0.0")
+    assert not found.stopped and found.line() == "no pair yet"
+    with pytest.raises(UsageError, match="no run reports 'score'"):
+        seen(tmp_path, lambda arm, seed: "failed", "failure_score = 0.0")
+
+
+@pytest.mark.slow
+def test_stopped_at_a_first_run_that_failed_it_ends_with_1_and_goes_on_later(lab: Lab) -> None:
+    experiment(lab, analysis="failure_score = -9.0")
+    work = lab.write("work.py", 'def play(ctx, **params):\n    raise ValueError("broken")\n')
+    stopped = lab.cli("run", "trial.toml", "--fail-fast", "-j", "1", code=1)
+    assert "0 succeeded, 1 failed, 7 missing" in stopped.stdout
+    work.write_text(WORK)
+    done = lab.cli("run", "trial.toml", "--allow-code-change", code=None)
+    assert done.returncode in (0, 3), "decided or not"
+    assert "new against old on score" in done.stdout
+    assert "--retry-failed" not in done.stdout, "a sequential test refuses it"
+
+
 def test_an_edition_with_a_fixed_number_of_runs_has_no_path_to_follow(tmp_path: Path) -> None:
     with closing(editions.make_edition(tmp_path, files=False)) as edition:
         assert not edition_results(edition).is_sequential

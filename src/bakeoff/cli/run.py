@@ -408,7 +408,7 @@ def _show(report: dict[str, Any], directory: Path) -> None:
         click.echo(f"{report['unscored']} of the {report['succeeded']} that succeeded have no number for {metric}")
     if report["failed"] or report["missing"]:
         click.echo(f"see why: bakeoff status {report['experiment']}")
-    if report["failed"] and not report["missing"]:
+    if report["failed"] and not report["missing"] and "sequential" not in report:
         click.echo("try the failed ones again: the same command with --retry-failed")
     if report["missing"]:
         click.echo("next: the same command, which does what is missing")

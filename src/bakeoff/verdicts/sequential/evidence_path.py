@@ -259,7 +259,8 @@ def report(results: Results, metrics: Sequence[str] = (), question: Question | N
     ended = ended_seeds(results)
     rows = [row for row in results.rows if row.seed in ended[row.arm]]
     observed: list[Observations | None] = [None] * len(names)
-    if any(len(seeds) for seeds in ended.values()):
+    # While runs are open, runs that failed do not show that the metric's name is wrong: that takes one that succeeded.
+    if rows and (results.final or any(row.status == "succeeded" for row in rows)):
         observed = [observe(replace(results, rows=rows), name) for name in names]
     standing = None
     if settings.goal == "best":
@@ -329,7 +330,7 @@ def compare_pairs(
     analysis: Analysis,
 ) -> Comparison:
     """Compare two arms over the pairs of both. `ended` has each arm's seeds in plan order."""
-    seeds = tuple(seed for seed in ended[candidate] if seed in ended[control])
+    seeds = () if observations is None else tuple(seed for seed in ended[candidate] if seed in ended[control])
     known = np.array([])
     verdict: Word = "undecided"
     reason: Reason = "continue"
