@@ -1,8 +1,10 @@
-"""scripts/structure.py counts what its documentation says."""
+"""scripts/structure.py counts what its documentation says, and HTML is in templates."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -62,3 +64,27 @@ def test_the_json_has_every_package_and_the_path_of_the_quickstart() -> None:
     assert list(facts["paths"]) == ["run", "compare", "report", "one verdict"]
     for counts in facts["paths"].values():
         assert 10 < counts["files"] <= counts["functions"]
+
+
+HTML_TAG = re.compile(
+    r"</?(a|b|body|br|button|canvas|caption|code|dd|details|div|dl|dt|em|figcaption|figure|form|h[1-6]|head|html|img|input|label"
+    r"|li|link|main|meta|nav|ol|option|p|pre|script|section|select|small|span|strong|style|summary|table|tbody|td|th|thead|title|tr"
+    r"|u|ul)(?=[\s/>])"
+)
+SVG = {ROOT / "src/bakeoff/web/drawing.py"}
+"""Files that read or write SVG, which has some of these tags too."""
+
+
+def html_in(source: str) -> list[int]:
+    """The lines of strings with an HTML tag; documentation may show one."""
+    nodes = list(ast.walk(ast.parse(source)))
+    shown = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    texts = (node for node in nodes if isinstance(node, ast.Constant) and node not in shown)
+    return [node.lineno for node in texts if isinstance(node.value, str) and HTML_TAG.search(node.value)]
+
+
+def test_html_is_only_in_templates() -> None:
+    assert html_in('x = f"<p class={name}>"') == html_in('x = "</td>" + y') == [1]
+    assert html_in('"""Writes `<p>`."""\nx = f"<tool_call>{y} <path>"') == []
+    files = set((ROOT / "src").rglob("*.py")) - SVG
+    assert {str(path): lines for path in files if (lines := html_in(path.read_text("utf-8")))} == {}

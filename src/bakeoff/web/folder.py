@@ -24,8 +24,6 @@ from bakeoff.verdicts.ranking_table import ranked_table
 from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web.contents import Contents
-from bakeoff.web.drawing import page_element
-from bakeoff.web.figure import Figure
 from bakeoff.web.pictures import pictures
 from bakeoff.web.runs import Details, table
 
@@ -112,18 +110,6 @@ def write_pages(pages: Sequence[Page], directory: Path, label: str) -> None:
     for page in pages:
         files |= {f"{page.slug}.html": render("page.html", title=page.title, page=page, **shared), **page.files}
     _save(directory, files)
-
-
-def picture_html(figure: Figure, slug: str, png: str | None = None) -> str:
-    """A figure as a part of a workload's own page."""
-    macros: Any = environment().get_template("parts.html.j2").module
-    return str(macros.picture(page_element(figure, slug, png)))
-
-
-def table_html(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as a part of a workload's own page; columns after the first are numbers."""
-    macros: Any = environment().get_template("answer.html.j2").module
-    return str(macros.table(headers, rows, headers[1:]))
 
 
 def _save(directory: Path, files: Mapping[str, str | bytes]) -> None:

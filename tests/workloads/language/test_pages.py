@@ -42,7 +42,7 @@ params = {{ advantage = "dr_grpo", learning_rate = 0.1 }}
     page = (lab.directory() / "report" / "training.html").read_text()
     assert "No arm beats start, which trains nothing" in page, "two seeds have no interval, so nothing is claimed"
     heads = ["held-out accuracy, sampled", "greedy", "pass@4"]
-    assert "".join(f'<th scope="col" class=r>{head}</th>' for head in heads) in page
+    assert "".join(f'<th scope="col" class="r">{head}</th>' for head in heads) in page
     assert "sampled at temperature 1 in all arms" in page
     assert "Greedy accuracy fell" in front and "Greedy accuracy fell" in page
     fell = re.search(r"from (0\.\d\d) to (0\.\d\d) in ruined", front)

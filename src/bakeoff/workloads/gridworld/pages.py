@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from bakeoff.verdicts.answer import answer
 from bakeoff.verdicts.question import Compare
 from bakeoff.web.arms import Axis, Curve, curves_by_metric, mean_over_rollouts, radial, t_interval
 from bakeoff.web.contents import Contents, is_finite_number
+from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import Figure, Panel, Rule
-from bakeoff.web.folder import Page, picture_html, table_html
+from bakeoff.web.folder import Page, environment
 from bakeoff.web.pictures import slim
 from bakeoff.workloads.gridworld.levels import LEVELS
 from bakeoff.workloads.gridworld.params import GridworldParams
@@ -77,10 +78,18 @@ def pages(contents: Contents) -> list[Page]:
         return []
     trained = [run for run in runs if not run.params.is_reference]
     headline = _learnt(trained)
-    html = f"<section><h2>What was learnt</h2><p><strong>{escape(headline)}</strong></p>{_arms(runs)}</section>"
-    for slug, figure in _figures(contents, trained).items():
-        html += picture_html(slim(figure), slug)
-    return [Page("Learning", "learning", html + _replay(contents, trained) + _pairing(contents, trained), headline)]
+    html = (
+        environment(Path(__file__).parent)
+        .get_template("learning.html.j2")
+        .render(
+            headline=headline,
+            arms=_arms(runs),
+            pictures=[page_element(slim(figure), slug) for slug, figure in _figures(contents, trained).items()],
+            replay=_replay(contents, trained),
+            pairing=_pairing(contents, trained),
+        )
+    )
+    return [Page("Learning", "learning", html, headline)]
 
 
 def _trainings(contents: Contents) -> list[Training]:
@@ -141,7 +150,7 @@ def _learnt(trained: Sequence[Training]) -> str:
     return f"{text} Of the way from random to clairvoyant: {shares}."
 
 
-def _arms(runs: Sequence[Training]) -> str:
+def _arms(runs: Sequence[Training]) -> dict[str, Any]:
     """A table of all arms on each level, between the walkers that are their floor and their ceiling."""
     metrics = {
         "parameters": "parameters", "flops_per_step": "ops/step", SPEED: SPEED, HEARTS: "hearts (95 %)",
@@ -171,12 +180,7 @@ def _arms(runs: Sequence[Training]) -> str:
                 lines.append((bool(is_ceiling), bool(is_ceiling), [*cells, "-", "-", "-"]))
         rows += [cells for _, _, cells in sorted(lines, key=lambda line: line[:2])]
     headers = ["arm", *(["level"] if len(levels) > 1 else []), "seeds", *metrics.values()]
-    return table_html(headers, rows) + (
-        '<p class="hint">Means over seeds of the last evaluation. Hearts: with the 95 % t interval of each mean on its own; '
-        "compare decides between arms. Ops/step: operations of a step while acting. Steps/s: of training, in a second of "
-        "processor time. Solved: share of rooms with a heart. Gain: hearts in the last third of an episode minus those in the first. "
-        "Score: 0 for the random walker in the same rooms, 1 for the clairvoyant one.</p>"
-    )
+    return {"headers": headers, "rows": rows}
 
 
 # -- curves
@@ -281,10 +285,10 @@ def _radial(contents: Contents, runs: Sequence[Training]) -> Figure | None:
 # -- a replay, and what pairing was worth
 
 
-def _replay(contents: Contents, trained: Sequence[Training]) -> str:
+def _replay(contents: Contents, trained: Sequence[Training]) -> dict[str, Any] | None:
     """The control and another trained arm in the same room: the first held-out one of the first seed that both have.
 
-    It is not chosen by what happened in it.
+    It is not chosen by what happened in it. None without a recording.
     """
     kept: dict[tuple[str, int | None, int], dict[str, Path]] = {}
     for each in sorted(trained, key=lambda each: each.run.arm != contents.analysis.control):
@@ -294,7 +298,7 @@ def _replay(contents: Contents, trained: Sequence[Training]) -> str:
         if path.is_file() and not path.is_symlink():
             kept.setdefault((each.level, each.run.seed, each.run.rollout), {}).setdefault(each.run.arm, path)
     if not kept:
-        return ""
+        return None
     # The first with two arms, or with one if there are no two.
     (_, seed, _), paths = max(kept.items(), key=lambda item: min(2, len(item[1])))
     try:
@@ -306,18 +310,12 @@ def _replay(contents: Contents, trained: Sequence[Training]) -> str:
         task = next(task for task in first.rooms if all(task in other.rooms for other in others))
         player = as_html([recording.replay(task, arm) for arm, recording in recordings.items()], playing=False)
     except (BakeoffError, ImportError, StopIteration) as error:
-        player = (
-            f'<p class="note">There is no replay: {escape(str(error) or "arms were evaluated in different rooms")}</p>'
-        )
-    return (
-        f"<section><h2>A held-out room</h2><p>The last evaluation of seed {seed}, in the first of its held-out rooms. "
-        "<code>bakeoff gridworld play RUN_DIRECTORY</code> shows the others.</p>"
-        f"{player}</section>"
-    )
+        return {"seed": seed, "refusal": str(error) or "arms were evaluated in different rooms"}
+    return {"seed": seed, "player": player}
 
 
-def _pairing(contents: Contents, trained: Sequence[Training]) -> str:
-    """Correlation and variance saved of every trained arm against the control, as `compare` computes them."""
+def _pairing(contents: Contents, trained: Sequence[Training]) -> dict[str, Any] | None:
+    """Correlation and variance saved of every trained arm against the control, as `compare` computes them; None without any."""
     levels = _by_level([each for each in trained if HEARTS in each.series])
     rows, notes = [], []
     for level, own in levels.items():
@@ -343,7 +341,7 @@ def _pairing(contents: Contents, trained: Sequence[Training]) -> str:
             cells_of_row = [number(each.correlation), percent(saved, sign=True), str(pairs), worth]
             rows.append([name, *([level] if len(levels) > 1 else []), *cells_of_row])
     if not rows and not notes:
-        return ""
+        return None
     headers = [
         "arms",
         *(["level"] if len(levels) > 1 else []),
@@ -352,8 +350,4 @@ def _pairing(contents: Contents, trained: Sequence[Training]) -> str:
         "pairs",
         "worth in unpaired seeds",
     ]
-    return (
-        "<section><h2>When pairing paid</h2><p>Arms with the same seed meet the same rooms. Pairing them pays if their hearts "
-        "then rise and fall together; below 0, it cost precision. Few seeds measure a correlation only roughly.</p>"
-        f"{table_html(headers, rows) if rows else ''}{''.join(f'<p class=note>{escape(note)}</p>' for note in notes)}</section>"
-    )  # fmt: skip
+    return {"headers": headers, "rows": rows, "notes": notes}

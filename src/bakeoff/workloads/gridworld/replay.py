@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,16 +58,21 @@ def write_gif(episodes: Sequence[Episode], path: Path, fps: int = FRAMES_PER_SEC
 def write_html(episodes: Sequence[Episode], path: Path) -> None:
     """Write a page that needs nothing else and plays episodes side by side."""
     title = f"{episodes[0].level}, task {episodes[0].task}"
-    page = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n<body>{as_html(episodes)}'
-    path.write_text(page, encoding="utf-8")
+    path.write_text(_macros().page(title, as_html(episodes)), encoding="utf-8")
 
 
 def as_html(episodes: Sequence[Episode], *, playing: bool = True) -> str:
     """A part of a page that plays episodes side by side, at once if `playing`, or else when its button is pressed."""
     facts = {"episodes": [_for_script(episode) for episode in episodes], "colours": COLOURS, "playing": playing}
-    # "</" and "<!--" in a name would end or change the script element that holds the data.
-    drawn = json.dumps(facts).replace("<", "\\u003c")
-    return _PLAYER.replace("FPS", str(FRAMES_PER_SECOND)).replace("DATA", drawn)
+    player: str = _macros().player(facts, FRAMES_PER_SECOND)  # Markup, which templates take as it is
+    return player
+
+
+def _macros() -> Any:
+    """The macros of the template. jinja2 is imported when a page is written, not before."""
+    from bakeoff.web.folder import environment
+
+    return environment(Path(__file__).parent).get_template("replay.html.j2").module
 
 
 def _for_script(episode: Episode) -> dict[str, Any]:
@@ -117,110 +121,3 @@ def _draw(episode: Episode, frame: Frame) -> Image.Image:
     left, top, inset = frame.x * cell, PANEL + frame.y * cell, cell // 6
     draw.ellipse((left + inset, top + inset, left + cell - inset, top + cell - inset), AGENT)
     return image
-
-
-_PLAYER = """
-<div class="gridworld-replay">
-<style>
-.gridworld-replay { font: 14px/1.4 system-ui, sans-serif; max-width: 70rem; }
-.gridworld-replay .rooms { display: flex; flex-wrap: wrap; gap: 1.5rem; align-items: flex-start; }
-.gridworld-replay h3 { margin: 0 0 .2rem; font-size: 1rem; }
-.gridworld-replay p { margin: .1rem 0; min-height: 1.3em; }
-.gridworld-replay .hearts { color: #d62839; font-weight: 600; }
-.gridworld-replay .controls { display: flex; gap: .6rem; align-items: center; margin: .8rem 0; }
-.gridworld-replay input[type=range] { flex: 1; }
-.gridworld-replay section { margin: 0; min-width: 0; }
-.gridworld-replay canvas { max-width: 100%; }
-.gridworld-replay table { border-collapse: collapse; width: auto; margin-top: .4rem; }
-.gridworld-replay td { padding: 0 .6rem 0 0; border: 0; }
-.gridworld-replay .look { color: #222; display: inline-block; width: 1.3em; text-align: center; border-radius: 3px; font-weight: 600; }
-</style>
-<div class="controls">
-<button type="button" aria-label="Play or pause">Pause</button>
-<input type="range" min="0" value="0" aria-label="Step">
-<label>Speed <select><option value="0.5">½×</option><option value="1" selected>1×</option><option value="4">4×</option></select></label>
-</div>
-<div class="rooms"></div>
-<script type="application/json">DATA</script>
-<script>
-(() => {
-  const root = document.currentScript.closest(".gridworld-replay");
-  const { episodes, colours, playing: plays } = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-  const [button, slider, speed] = ["button", "input", "select"].map((name) => root.querySelector(name));
-  const colour = (look) => colours[look.charCodeAt(0) - 65];
-  const add = (parent, tag, text = "") => Object.assign(parent.appendChild(document.createElement(tag)), { textContent: text });
-  const views = episodes.map((episode) => {
-    const place = add(root.querySelector(".rooms"), "section");
-    add(place, "h3", episode.agent || "agent");
-    add(place, "p", `${episode.level}, task ${episode.task}`);
-    const state = add(place, "p"), hearts = add(place, "p"), canvas = add(place, "canvas");
-    hearts.className = "hearts";
-    const columns = episode.walls[0].length, rows = episode.walls.length;
-    const cell = Math.min(40, Math.floor(440 / Math.max(columns, rows)));
-    canvas.width = columns * cell;
-    canvas.height = rows * cell;
-    const table = add(place, "table");
-    for (const [, , look, does] of episode.stations) {
-      const row = add(table, "tr"), sign = add(add(row, "td"), "span", look);
-      sign.className = "look";
-      sign.style.background = colour(look);
-      add(row, "td", does);
-    }
-    return { episode, state, hearts, cell, pen: canvas.getContext("2d") };
-  });
-  const draw = ({ episode, state, hearts, cell, pen }, number) => {
-    const step = Math.min(number, episode.frames.length - 1);
-    const [agentX, agentY, won, carried, cooling] = episode.frames[step];
-    state.textContent = `step ${step} of ${episode.horizon}, carries ${carried.map((r) => "r" + r).join(" ") || "nothing"}`;
-    hearts.textContent = "♥".repeat(won) + (won ? ` ${won}` : "no heart yet");
-    episode.walls.forEach((row, y) => [...row].forEach((kind, x) => {
-      pen.fillStyle = kind === "." ? "#f4f1ea" : "#3c3a36";
-      pen.fillRect(x * cell, y * cell, cell - 1, cell - 1);
-    }));
-    pen.font = `600 ${Math.max(9, cell / 2)}px system-ui, sans-serif`;
-    pen.textAlign = "center";
-    pen.textBaseline = "middle";
-    for (const [x, y, look] of episode.stations) {
-      const waits = cooling.includes(look);
-      pen.fillStyle = colour(look);
-      pen.fillRect(x * cell, y * cell, cell - 1, cell - 1);
-      if (waits) {
-        pen.fillStyle = "#3c3a36";
-        pen.fillRect(x * cell + 3, y * cell + 3, cell - 7, cell - 7);
-      }
-      pen.fillStyle = waits ? "#ffffff" : "#222222";
-      pen.fillText(look, (x + 0.5) * cell, (y + 0.5) * cell);
-    }
-    pen.fillStyle = "#1d1d1f";
-    pen.beginPath();
-    pen.arc((agentX + 0.5) * cell - 0.5, (agentY + 0.5) * cell - 0.5, cell / 3, 0, 2 * Math.PI);
-    pen.fill();
-  };
-  const last = Math.max(...episodes.map((episode) => episode.frames.length)) - 1;
-  slider.max = last;
-  let step = 0, playing = plays, previous = 0;
-  const show = (number) => {
-    step = number;
-    slider.value = Math.floor(number);
-    views.forEach((view) => draw(view, Math.floor(number)));
-  };
-  const tick = (now) => {
-    if (playing && previous) show(Math.min(last, step + ((now - previous) / 1000) * FPS * Number(speed.value)));
-    if (step >= last && playing) toggle();
-    previous = now;
-    requestAnimationFrame(tick);
-  };
-  const toggle = () => {
-    if (!playing && step >= last) step = 0;
-    playing = !playing;
-    button.textContent = playing ? "Pause" : "Play";
-  };
-  button.textContent = playing ? "Pause" : "Play";
-  button.addEventListener("click", toggle);
-  slider.addEventListener("input", () => { if (playing) toggle(); show(Number(slider.value)); });
-  show(0);
-  requestAnimationFrame(tick);
-})();
-</script>
-</div>
-"""

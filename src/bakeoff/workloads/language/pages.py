@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,8 +19,9 @@ from bakeoff.stats.binary import UnpairedBinary
 from bakeoff.text import number
 from bakeoff.web.arms import Curve, curves_by_metric, learning_curves, t_interval
 from bakeoff.web.contents import Contents
+from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import Figure, Panel
-from bakeoff.web.folder import Page, picture_html
+from bakeoff.web.folder import Page, environment
 from bakeoff.web.pictures import slim
 from bakeoff.workloads.language.params import COMPLETIONS, LanguageParams
 
@@ -71,11 +72,19 @@ def pages(contents: Contents) -> list[Page]:
     params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
     start = next((arm for arm in by_arm if params[arm].steps == 0), None)
     learnt, noise = f"{_learnt(by_arm, start)}{_fallen(by_arm, params)}", _noise(by_arm, params)
-    html = _summary(by_arm, params, start, learnt, noise) + _pooled(by_arm, params)
-    for slug, figure in _figures(contents, by_arm).items():
-        html += picture_html(slim(figure), slug)
+    html = (
+        environment(Path(__file__).parent)
+        .get_template("training.html.j2")
+        .render(
+            learnt=learnt,
+            **_summary(by_arm, params, start, noise),
+            pooled=_pooled(by_arm, params),
+            pictures=[page_element(slim(figure), slug) for slug, figure in _figures(contents, by_arm).items()],
+            answers=_answers(by_arm),
+        )
+    )
     aside = f" On single seeds, the two equal arms of the A/A pair differ by {noise}." if noise else ""
-    return [Page("Training", "training", html + _answers(by_arm), learnt + aside)]
+    return [Page("Training", "training", html, learnt + aside)]
 
 
 # -- what was learnt
@@ -113,93 +122,67 @@ def _fallen(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, Langu
 
 
 def _summary(
-    by_arm: Mapping[str, Sequence[Training]],
-    params: Mapping[str, LanguageParams],
-    start: str | None,
-    learnt: str,
-    noise: str,
-) -> str:
+    by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, LanguageParams], start: str | None, noise: str
+) -> dict[str, Any]:
+    """What the template shows of the last evaluations: a table of arms, warm starts, temperatures, warnings and formulas."""
     rows = []
     for arm, own in by_arm.items():
-        finals = np.array([training.final for training in own])
-        cells = [f'<th scope="row">{escape(arm)}</th>', _cell(len(own)), _cell(number(float(finals.mean())))]
+        cells = [arm, str(len(own)), number(float(np.mean([training.final for training in own])))]
         for metric in BESIDE:
             last = [float(t.series[metric][1][-1]) for t in own if metric in t.series]
-            cells.append(_cell(number(float(np.mean(last))) if last else "-"))
+            cells.append(number(float(np.mean(last))) if last else "-")
         if start is not None:
             text = ""
             if arm != start:
                 low, high = t_interval(_paired(own, by_arm[start]))
                 text = f"{number(float(_paired(own, by_arm[start]).mean()), sign=True)}"
                 text += f" ({number(low)} to {number(high)})" if np.isfinite(low) else ""
-            cells.append(_cell(text))
-        cells.append(_cell(noise or "-"))
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    heads = (
-        ["arm", "seeds", "held-out accuracy, sampled", *BESIDE.values()]
-        + ([f"against {escape(start)} (95 %)"] if start else [])
-        + ["A/A pair"]
-    )
-    head = "".join(f'<th scope="col"{" class=r" if number else ""}>{name}</th>' for number, name in enumerate(heads))
-    formulas = "".join(
-        f"<li>{escape(arm)}: {escape(params[arm].formula)}, learning rate {params[arm].learning_rate:g}</li>"
-        for arm in by_arm
-        if params[arm].steps
-    )
-    temperatures = ", ".join(f"{each:g}" for each in sorted({params[arm].eval_temperature for arm in by_arm}))
-    digests = sorted({str(t.run.metrics.get("warm_start")) for own in by_arm.values() for t in own})
-    warnings = sorted(
-        {
-            f"{t.run.arm}: {t.run.metrics['warning']}"
-            for own in by_arm.values()
-            for t in own
-            if t.run.metrics.get("warning")
-        }
-    )
-    return (
-        f'<section><h2>What was learnt</h2><p><strong>{escape(learnt)}</strong></p><div class="scroll"><table class="numbers">'
-        f"<caption><span>Last evaluation on held-out prompts, from this warm start ({escape(', '.join(digests))}): results "
-        f"speak for trainings from it, not for other models. Answers are sampled at temperature {temperatures} in all arms; "
-        "greedy is the most likely answer. Intervals: 95 % t interval of the paired difference. A/A pair: "
-        "difference of two arms that differ only in their random numbers, on single seeds; compare decides.</span></caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f"{''.join(f'<p class=note>{escape(text)}</p>' for text in warnings)}<ul>{formulas}</ul></section>"
-    )
+            cells.append(text)
+        rows.append([*cells, noise or "-"])
+    against = [f"against {start} (95 %)"] if start else []
+    trained = [training for own in by_arm.values() for training in own]
+    return {
+        "heads": ["arm", "seeds", CURVES[METRIC], *BESIDE.values(), *against, "A/A pair"],
+        "rows": rows,
+        "warm_starts": sorted({str(t.run.metrics.get("warm_start")) for t in trained}),
+        "temperatures": [f"{each:g}" for each in sorted({params[arm].eval_temperature for arm in by_arm})],
+        "warnings": sorted(
+            {f"{t.run.arm}: {t.run.metrics['warning']}" for t in trained if t.run.metrics.get("warning")}
+        ),
+        "trained": {arm: params[arm] for arm in by_arm if params[arm].steps},
+    }
 
 
-def _pooled(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, LanguageParams]) -> str:
+class Pooled(NamedTuple):
+    """Right answers of an arm's last evaluations, over all seeds."""
+
+    arm: str
+    right: int
+    answers: int
+    design_effect: float
+    """The variance between seeds over that of independent answers."""
+    p: float = 1.0
+    """Fisher's exact test against the first arm."""
+
+
+def _pooled(by_arm: Mapping[str, Sequence[Training]], params: Mapping[str, LanguageParams]) -> list[Pooled]:
     """Fisher's exact test on all answers of the last evaluation, as the original's guide suggests it.
 
     Answers of one training are alike, so it claims too much; the design effect says by how much.
     """
-    arms = [arm for arm in by_arm if params[arm].steps]
-    if len(arms) < 2:
-        return ""
-    counts = {}
-    for arm in arms:
+    counts: list[Pooled] = []
+    for arm in (arm for arm in by_arm if params[arm].steps):
         each = params[arm].eval_prompts * params[arm].eval_samples
         right = np.array([round(training.final * each) for training in by_arm[arm]])
         rate = right.sum() / (each * right.size)
         expected = rate * (1 - rate) / each
         effect = float((right / each).var(ddof=1) / expected) if right.size > 1 and expected > 0 else float("nan")
-        counts[arm] = (int(right.sum()), each * right.size, effect)
-    lines = []
-    for arm in arms[1:]:
-        (wins_a, n_a, effect_a), (wins_b, n_b, effect_b) = counts[arms[0]], counts[arm]
-        p = UnpairedBinary(wins_a, n_a, wins_b, n_b).p_exact
-        lines.append(
-            f"<li>{escape(arm)} {wins_b:,} of {n_b:,} against {escape(arms[0])} {wins_a:,} of {n_a:,}: p = {p:.2g}, "
-            f"design effect {(effect_a + effect_b) / 2:.1f}</li>"
-        )
-    return (
-        "<section><h2>Pooled counts</h2><p>Fisher’s exact test on right answers of the last evaluation: it ignores seeds and "
-        "does not vote. The design effect is the variance between seeds over that of independent answers; above 1, p is "
-        f"too small.</p><ul>{''.join(lines)}</ul></section>"
-    )
-
-
-def _cell(value: object) -> str:
-    return f'<td class="r">{escape(str(value))}</td>'
+        own = Pooled(arm, int(right.sum()), each * right.size, effect)
+        if counts:
+            first = counts[0]
+            own = own._replace(p=UnpairedBinary(first.right, first.answers, own.right, own.answers).p_exact)
+        counts.append(own)
+    return counts
 
 
 def _paired(own: Sequence[Training], other: Sequence[Training]) -> Any:
@@ -267,8 +250,24 @@ def _against(series: Series, metric: str, clock: str) -> Curve:
 # -- answers
 
 
-def _answers(by_arm: Mapping[str, Sequence[Training]]) -> str:
-    """The last step's answers of two arms to the same prompts, for the first seed that both have."""
+class Answer(NamedTuple):
+    """A sampled answer, as pieces of text: the space before each, the piece, and whether it belongs to the plan."""
+
+    is_right: bool
+    pieces: Sequence[tuple[str, str, bool]]
+
+
+class Group(NamedTuple):
+    """What one arm answered to one prompt."""
+
+    right: int
+    size: int
+    answers: Sequence[Answer]
+    """The first of them."""
+
+
+def _answers(by_arm: Mapping[str, Sequence[Training]]) -> dict[str, Any] | None:
+    """The last step's answers of two arms to the same prompts, for the first seed that both have; None without any."""
     trained = [arm for arm, own in by_arm.items() if own[0].series[METRIC][0][-1] > 0]
     kept: dict[str, pl.DataFrame] = {}
     for arm in (trained[:1] + trained[-1:]) if len(trained) > 1 else trained:
@@ -278,39 +277,28 @@ def _answers(by_arm: Mapping[str, Sequence[Training]]) -> str:
             frame = pl.read_parquet(path)
             kept[arm] = frame.filter(pl.col("step") == frame["step"].max())
     if not kept:
-        return ""
+        return None
     shared = [
         prompt
         for prompt in next(iter(kept.values()))["prompt_id"].unique(maintain_order=True)
         if all((frame["prompt_id"] == prompt).any() for frame in kept.values())
     ][:SHOWN_PROMPTS]
-    html = "".join(
-        f'<tr><th scope="row"><code>{escape(prompt)}</code></th>'
-        + "".join(f"<td>{_group(frame.filter(pl.col('prompt_id') == prompt))}</td>" for frame in kept.values())
-        + "</tr>"
-        for prompt in shared
-    )
-    heads = "".join(f'<th scope="col">{escape(arm)}</th>' for arm in kept)
-    return (
-        f'<section><h2>Answers</h2><div class="scroll"><table class="numbers"><caption><span>Sampled in the last step, seed '
-        f"{next(iter(by_arm.values()))[0].run.seed}: up to {SHOWN_ANSWERS} of each group, right ones marked ✓, the plan "
-        "underlined. completions.parquet in a run's directory has every answer.</span></caption>"
-        f'<thead><tr><th scope="col">prompt</th>{heads}</tr></thead><tbody>{html}</tbody></table></div></section>'
-    )
+    return {
+        "seed": next(iter(by_arm.values()))[0].run.seed,
+        "most": SHOWN_ANSWERS,
+        "arms": list(kept),
+        "groups": {
+            prompt: [_group(frame.filter(pl.col("prompt_id") == prompt)) for frame in kept.values()]
+            for prompt in shared
+        },
+    }
 
 
-def _group(frame: pl.DataFrame) -> str:
-    right = int((frame["reward"] > 0.5).sum())
-    lines = []
+def _group(frame: pl.DataFrame) -> Group:
+    answers = []
     for row in frame.head(SHOWN_ANSWERS).iter_rows(named=True):
         pieces = row.get("pieces") or [f" {word}" for word in row["completion"].split()]
-        marked = "".join(
-            f" <u>{escape(piece[1:])}</u>"
-            if plan and piece[:1] == " "
-            else f"<u>{escape(piece)}</u>"
-            if plan
-            else escape(piece)
-            for piece, plan in zip(pieces, row["planning"], strict=False)
-        ).strip()
-        lines.append(f"{'✓' if row['reward'] > 0.5 else '✗'} <code>{marked}</code>")
-    return f"<small>{right} of {frame.height} right</small><br>{'<br>'.join(lines)}"
+        split = [(" " if piece[:1] == " " else "", piece.removeprefix(" ")) for piece in pieces]
+        marked = [(space, text, plan) for (space, text), plan in zip(split, row["planning"], strict=False)]
+        answers.append(Answer(row["reward"] > 0.5, marked))
+    return Group(int((frame["reward"] > 0.5).sum()), frame.height, answers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
+from pathlib import Path
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from bakeoff.stats.evidence import Interval
 from bakeoff.web.arms import Lane, height_for, lanes, t_interval
 from bakeoff.web.comparisons import Effect, forest
 from bakeoff.web.contents import Contents, is_finite_number
-from bakeoff.web.drawing import image
+from bakeoff.web.drawing import image, page_element
 from bakeoff.web.figure import Figure, Panel, Rule
-from bakeoff.web.folder import Page, picture_html
+from bakeoff.web.folder import Page, environment
 
 FLOW_TIMES = {"mean": "flow_time_mean_ms", "p50": "flow_time_p50_ms", "p95": "flow_time_p95_ms"}
 """From arrival to end: what a user waits for."""
@@ -45,14 +45,20 @@ def pages(contents: Contents) -> list[Page]:
         drawn["ablation_deltas_full_flow_time_ratio"] = ratios
     if (ratios := ablations(contents, "p95 makespan", MAKESPANS["p95"])) is not None:
         drawn["ablation_deltas_full_p95_ratio"] = ratios
-    html = "".join(picture_html(figure, name, f"assets/{name}.png") for name, figure in drawn.items())
     files: dict[str, str | bytes] = {f"assets/{name}.png": image(figure, "png") for name, figure in drawn.items()}
     policies = f"{_listed('policy', 'policies', contents.base_arms)}; {_listed('scale', 'scales', contents.tasks)}"
     if contents.ablated:
         names = list(dict.fromkeys(cell.ablation for cell in contents.ablated.values()))
         policies += f"; {_listed('ablation', 'ablations', names)}"
-    page = f'<p class="lead">{escape(policies)}.</p><div class="figures">{html}</div>'
-    return [Page("Policies", "policies", page, files=files)]
+    html = (
+        environment(Path(__file__).parent)
+        .get_template("policies.html.j2")
+        .render(
+            policies=policies,
+            pictures=[page_element(figure, name, f"assets/{name}.png") for name, figure in drawn.items()],
+        )
+    )
+    return [Page("Policies", "policies", html, files=files)]
 
 
 def _listed(singular: str, plural: str, names: Sequence[str]) -> str:
