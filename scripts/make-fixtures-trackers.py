@@ -6,6 +6,8 @@
         pytest-benchmark mlflow-skinny sqlalchemy alembic trackio
     python3 -m venv /tmp/verifiers && /tmp/verifiers/bin/pip install verifiers    # for `verifiers` alone, run with its python
     python3 -m venv /tmp/verifiers01 && /tmp/verifiers01/bin/pip install 'verifiers<0.2'    # for `verifiers01`
+    python3.12 -m venv /tmp/nemo && /tmp/nemo/bin/pip install nemo-evaluator scipy            # for `nemo`
+    python3.12 -m venv /tmp/lerobot && /tmp/lerobot/bin/pip install "lerobot[evaluation]"     # for `lerobot`
     npm install --prefix /tmp/trackers promptfoo
     apt-get install hyperfine
     /tmp/trackers/bin/python scripts/make-fixtures-trackers.py [TOOL ...]
@@ -16,6 +18,7 @@ by hand; ids, times and host names are those of the machine that ran this.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -408,9 +411,123 @@ def verifiers01(target: Path) -> None:
         save_metadata(metadata, directory)
 
 
+def trackio(target: Path) -> None:
+    """Two arms of four seeds in the database of a project: rewards as in `mlflow`, NaN and the infinity, too.
+
+    `new` with seed 3 stops before step 2: trackio does not store how a run ended.
+    """
+    work = Path(tempfile.mkdtemp())
+    os.environ["TRACKIO_DIR"] = str(work)
+    import trackio
+
+    for arm in ("old", "new"):
+        for seed in range(4):
+            config = {"seed": seed, "task": "maze", "net": {"width": 3}}
+            trackio.init("mazes", f"{arm}_s{seed}", config=config, embed=False, auto_log_gpu=False, auto_log_cpu=False)
+            norm = float("inf") if (arm, seed) == ("old", 0) else 1.0
+            trackio.log({"norm": norm, "note": "text", "nested": {"a": 1.0}}, step=0)
+            for step in range(2 if (arm, seed) == ("new", 3) else 3):
+                reward = step + seed + (1 + seed / 4 if arm == "new" else 0)
+                trackio.log({"eval/reward": float("nan") if (arm, seed, step) == ("old", 2, 1) else reward}, step=step)
+            trackio.finish()
+    with gzip.open(target / "mazes.db.gz", "wb") as file:
+        file.write((work / "mazes.db").read_bytes())
+
+
+def nemo(target: Path) -> None:
+    """NeMo Evaluator's own loop and writer, without a model's server: two models, six problems, two attempts, scores as in `verifiers`.
+
+    Of `small` the first attempt at problem 5 lost its server and the second one gave no answer; `large` ran out of turns there.
+    """
+    from nemo_evaluator.engine.artifacts import write_all
+    from nemo_evaluator.engine.eval_loop import run_evaluation
+    from nemo_evaluator.environments.base import EvalEnvironment, SeedResult, VerifyResult
+    from nemo_evaluator.errors import GracefulError
+    from nemo_evaluator.solvers.base import ErrorKind, SolveResult
+
+    class Sums(EvalEnvironment):
+        name = "sums"
+
+        async def dataset_size(self) -> int:
+            return 6
+
+        async def seed(self, idx: int) -> SeedResult:
+            return SeedResult(prompt=f"Add {idx} and 1.", expected_answer=str(idx + 1))
+
+        async def verify(self, response: str, expected: str, sandbox: object = None, **_: object) -> VerifyResult:
+            return VerifyResult(float(response == expected), response, {"method": "exact"})
+
+    class Model:
+        def __init__(self, name: str) -> None:
+            self.name, self.lost = name, False
+
+        async def solve(self, task: SeedResult) -> SolveResult:
+            number = int(task.prompt.split()[1])
+            if number == 5 and self.name == "large":
+                raise GracefulError("turn budget exhausted")
+            if number == 5:
+                self.lost = not self.lost
+                kind, error = (ErrorKind.INFRA, "503") if self.lost else (ErrorKind.GRACEFUL, "no answer")
+                return SolveResult("", error=error, error_kind=kind)
+            return SolveResult(str(number + 1) if self.name == "large" or number % 2 == 0 else "0")
+
+    for model in ("small", "large"):
+        config = {"benchmark": "sums", "model": model, "base_url": "http://localhost", "repeats": 2, "scorers": None}
+        bundle = asyncio.run(run_evaluation(Sums(), Model(model), 2, config=config, max_concurrent=1))
+        del bundle["_artifacts"]  # trajectories
+        write_all(bundle, target / model / "sums")
+
+
+def lerobot(target: Path) -> None:
+    """Episodes with made-up results, put together by LeRobot's own functions: two policies, two suites of four and two tasks, four episodes.
+
+    The first episodes of a task succeed: as many as are listed. The reward is the episode's number, and 10 more with success.
+    """
+    from lerobot.scripts import lerobot_eval
+
+    class Task:
+        def __init__(self, successes: int) -> None:
+            self.successes = successes
+
+        def close(self) -> None:
+            pass
+
+    class Policy:
+        training = False
+
+        def eval(self) -> None:
+            pass
+
+        def train(self, mode: bool) -> None:
+            pass
+
+    def episodes(env: Task, **_: object) -> dict[str, list[dict[str, object]]]:
+        rewards = [float(number + 10 * (number < env.successes)) for number in range(4)]
+        return {
+            "per_episode": [
+                {"sum_reward": reward, "max_reward": reward / 2, "success": reward >= 10, "seed": 1000 + number}
+                for number, reward in enumerate(rewards)
+            ]
+        }
+
+    lerobot_eval.eval_policy = episodes
+    counts = {"act": ((1, 1, 2, 2), (1, 1)), "pi0": ((3, 4, 3, 4), (3, 3))}
+    steps = dict.fromkeys(("env_preprocessor", "env_postprocessor", "preprocessor", "postprocessor"))
+    for policy, suites in counts.items():
+        envs = {
+            name: {number: Task(count) for number, count in enumerate(tasks)}
+            for name, tasks in zip(("libero_spatial", "libero_goal"), suites, strict=True)
+        }
+        info = lerobot_eval.eval_policy_all(envs, Policy(), n_episodes=4, start_seed=1000, **steps)
+        directory = target / "2026-01-01" / f"12-00-00_libero_{policy}"  # as `lerobot-eval` names it
+        directory.mkdir(parents=True)
+        (directory / "eval_info.json").write_text(json.dumps(info, indent=2))
+
+
 TOOLS = {
     "promptfoo": promptfoo, "wandb": wandb, "tensorboard": tensorboard, "sb3": sb3, "hf_trainer": hf_trainer,
     "hyperfine": hyperfine, "pytest_benchmark": pytest_benchmark, "optuna": optuna, "mlflow": mlflow, "verifiers": verifiers, "verifiers01": verifiers01,
+    "trackio": trackio, "nemo": nemo, "lerobot": lerobot,
 }  # fmt: skip
 
 

@@ -37,9 +37,10 @@ note names the other one.
 | `table_checks`, `table_settings`, `table_aggregates` | what is refused or noted: identifiers and runs; settings that split runs; summaries |
 | `promptfoo` | evals of promptfoo: JSON, JSONL, its database |
 | `verifiers_evals`, `verifiers_results` | evals of verifiers 0.4 and 0.1 |
+| `nemo_evals`, `lerobot_evals` | results of NeMo Evaluator 0.3, and `eval_info.json` of LeRobot |
 | `wandb_runs` | W&B runs: offline files without the package, and runs on a server |
 | `training_logs`, `training_readers` | runs of trainers: event files of TensorBoard, Stable-Baselines3, Hugging Face |
-| `hyperfine`, `pytest_benchmark`, `optuna_studies`, `mlflow_runs` | files and databases of these tools |
+| `hyperfine`, `pytest_benchmark`, `optuna_studies`, `mlflow_runs`, `trackio_runs` | files and databases of these tools |
 | `directories` | run directories with `metrics.jsonl` or `meta.json`, and training campaigns |
 | `files` | small JSON and CSV files, read quickly |
 """
@@ -160,11 +161,14 @@ _FORMATS = (
     ("promptfoo", "Promptfoo"),
     ("verifiers_evals", "Verifiers"),
     ("verifiers_results", "VerifiersResults"),
+    ("nemo_evals", "NemoEvaluator"),
+    ("lerobot_evals", "LeRobot"),
     ("training_logs", "TrainingFiles"),
     ("hyperfine", "Hyperfine"),
     ("pytest_benchmark", "PytestBenchmark"),
     ("optuna_studies", "Optuna"),
     ("mlflow_runs", "Mlflow"),
+    ("trackio_runs", "Trackio"),
 )
 """Modules here and the importers in them, in the order in which they are asked."""
 
