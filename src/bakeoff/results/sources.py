@@ -137,7 +137,10 @@ def nothing_in(directory: Path) -> str:
 
     if any(map(is_table, directory.iterdir())):
         return f"is a directory with tables; name the tables, as in {directory}/*.csv"
-    return f"there is no run directory in it; a run's directory has {', '.join((META, *LOGS))}"
+    return (
+        f"there is no run directory in it; a run's directory has {', '.join((META, *LOGS))}, and logs of other tools lie as these "
+        "wrote them (docs/other-tools.md)"
+    )
 
 
 def expand(names: Sequence[str]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,9 @@ import pytest
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.foreign import ForeignRun
 from bakeoff.results.importers.wandb_runs import BLOCK, FILE_HEADER, Wandb, _records, of_api, online
+from bakeoff.results.table import Results
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
 def test_a_server_needs_the_package_and_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +120,12 @@ class TestApi:
     ])  # fmt: skip
     def test_states_become_outcomes(self, state: str, outcome: str) -> None:
         assert of_api(self.run(state)).outcome == outcome
+
+
+def test_logs_beside_the_runs_of_w_and_b_are_named_as_not_read(read: Callable[..., Results], tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(FIXTURES / "wandb", project / "wandb")
+    assert not any("only W&B runs" in note for note in read(project).notes)
+    shutil.copytree(FIXTURES / "tensorboard" / "slow_s0", project / "runs" / "slow_s0")
+    notes = [note for note in read(project).notes if "only W&B runs" in note]
+    assert notes == [f"only W&B runs of {project} are read; {project / 'runs'} has logs, too: name it to read those"]

@@ -210,7 +210,23 @@ class Importers:
         first, *others = claims
         names = " and ".join(repr(other.importer.name) for other in others)
         notes = [f"{path}: read by the importer {first.importer.name!r}; {names} would read it, too"] if others else []
-        return replace(first, notes=(*self._notes, *notes))
+        return replace(first, notes=(*self._notes, *notes, *self._beside_wandb(path, first)))
+
+    def _beside_wandb(self, path: Path, claim: Claim) -> list[str]:
+        """Say which entry of a directory has logs that are not read, because the directory has W&B's runs, too."""
+        if claim.importer.name != "wandb" or not path.is_dir():
+            return []
+        entries = [entry for entry in sorted(path.iterdir()) if entry not in claim.paths[0].parents]
+        logs = [entry for entry in entries if self._is_log(entry)]
+        return [f"only W&B runs of {path} are read; {logs[0]} has logs, too: name it to read those"] if logs else []
+
+    def _is_log(self, path: Path) -> bool:
+        from bakeoff.results.importers.directories import LOGS
+        from bakeoff.results.importers.training_logs import TrainingFiles
+
+        if path.is_dir():
+            return any(importer.claims(path) for importer in self._of_directories)
+        return path.name in LOGS or bool(TrainingFiles().claims(path))
 
     def tried(self, path: Path) -> str:
         """Say which formats nobody found at `path`, and why the nearest one does not fit."""
