@@ -75,7 +75,7 @@ def test_only_causes_outside_of_the_arm_make_a_result_missing(error: str, outcom
 
 def test_promptfoos_own_share_is_shown_where_missing_results_make_another_one(bakeoff: Bakeoff) -> None:
     shown = bakeoff("compare", FIXTURES / "eval.json").stdout
-    assert "promptfoo reports a mean success of 0.6667 with provider careful" in shown, "12 of 18; ours is 12 of 15"
+    assert "promptfoo's own success of careful is 0.667, ours is 0.8" in shown, "12 of 18; ours is 12 of 15"
     assert "provider hasty" not in shown, "6 of 18 either way"
 
 

@@ -52,8 +52,14 @@ def _means_in_words(reading: Mapping[str, Any]) -> list[str]:
             continue
         ours = [mean["ours"] for mean in means if mean["ours"] is not None]
         beside = f"ours is {_range(ours)}" if ours else "ours is not known"
-        parts.append(f"{tool or 'the tool'}'s own {metric} is {theirs}, {beside}")
+        parts.append(f"{tool or 'the tool'}'s own {metric}{_arm_of(means, reading['arm_from'])} is {theirs}, {beside}")
     return parts
+
+
+def _arm_of(means: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> str:
+    """Return ` of careful`, where all means are those of one arm."""
+    arms = {", ".join(mean["labels"].get(field, "") for field in fields) for mean in means}
+    return f" of {arm}" if len(arms) == 1 and (arm := arms.pop()) else ""
 
 
 def _range(values: Sequence[float]) -> str:

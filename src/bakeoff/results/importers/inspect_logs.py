@@ -27,6 +27,7 @@ from bakeoff.errors import UsageError
 from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Outcome, Reading, Source
 from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.workload import Scalar
+from bakeoff.trees import walk
 
 T = TypeVar("T")
 TOOL = "Inspect"
@@ -171,7 +172,7 @@ class _Totals:
 
 
 def _logs_below(directory: Path) -> Iterator[Path]:
-    for place, below, names in os.walk(directory):
+    for place, below, names in walk(directory):
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in names:
             path = Path(place, name)

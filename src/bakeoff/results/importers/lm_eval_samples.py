@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Reading, Source
 from bakeoff.results.table import is_number
+from bakeoff.trees import walk
 
 TOOL = "lm-eval"
 TIME = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
@@ -31,7 +31,7 @@ class LmEvalSamples:
 
     def claims(self, path: Path) -> list[Path]:
         if path.is_dir():
-            files = [Path(place, name) for place, _, names in os.walk(path) for name in names if SAMPLES.match(name)]
+            files = [Path(place, name) for place, _, names in walk(path) for name in names if SAMPLES.match(name)]
             return sorted(files)
         if SAMPLES.match(path.name) and path.is_file():
             return [path]

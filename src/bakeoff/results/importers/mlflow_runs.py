@@ -18,6 +18,7 @@ from bakeoff.errors import UsageError
 from bakeoff.results.importers.directories import name_and_seed
 from bakeoff.results.importers.files import first_bytes, number
 from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Outcome, Reading, Source
+from bakeoff.trees import walk
 
 TABLES = ("runs", "metrics", "params", "experiments")
 STATES: Mapping[str, Outcome] = {
@@ -142,14 +143,18 @@ def _files(path: Path) -> list[Run]:
             Source(directory), facts.get("run_name") or directory.name, state,
             (_meta(experiment) if experiment.is_file() else {}).get("name", directory.parent.name),
         )  # fmt: skip
-        for file in (directory / "params").rglob("*"):
-            if file.is_file():
-                run.params[str(file.relative_to(directory / "params"))] = file.read_text(encoding="utf-8")
-        for file in sorted((directory / "metrics").rglob("*")):
-            if file.is_file():
-                run.points[str(file.relative_to(directory / "metrics"))] = _metric(file)
+        for name, file in _files_below(directory / "params"):
+            run.params[name] = file.read_text(encoding="utf-8")
+        for name, file in _files_below(directory / "metrics"):
+            run.points[name] = _metric(file)
         runs.append(run)
     return runs
+
+
+def _files_below(directory: Path) -> list[tuple[str, Path]]:
+    """Return the files of a directory by relative name: names of metrics and parameters may have slashes."""
+    files = [Path(place, name) for place, _, names in walk(directory) for name in names]
+    return sorted((file.relative_to(directory).as_posix(), file) for file in files if file.is_file())
 
 
 def _meta(path: Path) -> dict[str, str]:
