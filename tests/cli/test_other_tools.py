@@ -48,7 +48,7 @@ def test_an_imported_log_is_judged_as_the_log_is(bakeoff: Bakeoff) -> None:
         (
             "results_2026-01-01T00-00-00.json",
             b'{"results": {}}',
-            "(tried editions, Inspect, Harbor, lm-eval, tables, wandb",
+            "(tried editions, Inspect, Harbor, lm-eval, promptfoo",
         ),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_directory_of_nothing_says_which_formats_were_tried(bakeoff: Bakeoff) 
     Path("empty").mkdir()
     refused = bakeoff("compare", "empty")
     assert refused.exit_code == 2
-    assert "tried editions, Inspect, Harbor, lm-eval, tables, wandb" in refused.stderr
+    assert "tried editions, Inspect, Harbor, lm-eval, promptfoo" in refused.stderr
     assert "nearest is Inspect: there is no .eval file below it" in refused.stderr
 
 
