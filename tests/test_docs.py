@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -208,7 +209,17 @@ def write_logs(place: Path) -> None:
         (place / "logs" / name).mkdir(parents=True)
         shutil.copy(source, place / "logs" / name / "log.eval")
     shutil.copytree(fixtures / "harbor" / "models", place / "jobs")
-    shutil.copytree(fixtures / "lm-eval" / "models", place / "results")
+    copies = {
+        "lm-eval/models": "results", "promptfoo/eval.json": "eval.json", "verifiers": "outputs", "nemo": "eval_results",
+        "tensorboard": "RUNS", "wandb": "wandb", "lerobot": "outputs/eval", "hyperfine/sleeps.json": "times.json",
+        "pytest_benchmark/first.json": "first.json", "pytest_benchmark/second.json": "second.json", "optuna/studies.log": "studies.log",
+    }  # fmt: skip
+    for source, target in copies.items():
+        copy = shutil.copytree if (fixtures / source).is_dir() else shutil.copy
+        copy(fixtures / source, place / target)
+    (place / "trackio").mkdir()
+    for source, target in (("mlflow/mlflow.db.gz", "mlflow.db"), ("trackio/mazes.db.gz", "trackio/mazes.db")):
+        (place / target).write_bytes(gzip.decompress((fixtures / source).read_bytes()))
 
 
 def write_nothing(place: Path) -> None:
