@@ -138,8 +138,8 @@ def nothing_in(directory: Path) -> str:
     if any(map(is_table, directory.iterdir())):
         return f"is a directory with tables; name the tables, as in {directory}/*.csv"
     return (
-        f"there is no run directory in it; a run's directory has {', '.join((META, *LOGS))}, and logs of other tools lie as these "
-        "wrote them (docs/other-tools.md)"
+        f"there is no run directory in it; a run's directory has {', '.join((META, *LOGS))}. Files of other tools, such as logs of "
+        "Inspect, W&B or TensorBoard, are read as well (docs/other-tools.md has the list)"
     )
 
 
