@@ -132,7 +132,7 @@ def test_power_for_success_rates(bakeoff: Bakeoff) -> None:
     assert "cannot detect any rise" in bakeoff("power", "--rate", "0.95", "--n", "3").stdout
 
 
-def test_a_pilot_of_five_tasks_says_that_rollouts_cannot_help(bakeoff: Bakeoff, root: Path) -> None:
+def test_earlier_runs_on_five_tasks_say_that_rollouts_cannot_help(bakeoff: Bakeoff, root: Path) -> None:
     arguments = ["power", "bench", "--control", "weak", "--candidate", "middle", "--effect", "0.05", "--root", root]
     result = bakeoff(*arguments)
     assert result.exit_code == 0
@@ -143,7 +143,7 @@ def test_a_pilot_of_five_tasks_says_that_rollouts_cannot_help(bakeoff: Bakeoff, 
     assert found["sd_upper"] > found["sd"]
 
 
-def test_a_budget_is_divided_by_what_the_pilot_shows(bakeoff: Bakeoff, root: Path) -> None:
+def test_a_budget_is_divided_by_what_earlier_runs_show(bakeoff: Bakeoff, root: Path) -> None:
     arguments = ["power", "bench", "--budget", "60", "--cost-task", "2", "--root", root]
     found = facts(bakeoff(*arguments, "--json"))["allocation"]
     assert found["now"]["tasks"] == 5 and found["best"]["cost"] <= 60 and found["best"]["tasks"] >= 3
@@ -156,11 +156,11 @@ def test_simulation_agrees_with_computation_and_repeats_itself(bakeoff: Bakeoff,
     first, second = facts(bakeoff(*arguments)), facts(bakeoff(*arguments))
     assert first["simulated"] == second["simulated"]
     assert first["simulated"]["tried"][0]["low"] <= first["power"]["seen"] <= first["simulated"]["tried"][0]["high"]
-    pilot = bakeoff("power", "train", "--effect", "0.02", "--simulate", "median", "--replicates", "200", "--root", root)
-    assert pilot.exit_code == 0 and "the pilot's values, moved" in pilot.stdout
+    drawn = bakeoff("power", "train", "--effect", "0.02", "--simulate", "median", "--replicates", "200", "--root", root)
+    assert drawn.exit_code == 0 and "the values of the earlier runs, moved" in drawn.stdout
 
 
-def test_a_pilot_without_spread_is_not_answerable(bakeoff: Bakeoff, tmp_path: Path) -> None:
+def test_runs_without_spread_are_not_answerable(bakeoff: Bakeoff, tmp_path: Path) -> None:
     (tmp_path / "same.csv").write_text("arm,seed,score\n" + "".join(f"{a},{s},1\n" for a in "ab" for s in range(4)))
     result = bakeoff("power", "same.csv", "--effect", "1")
     assert result.exit_code == 3 and "no spread" in result.stdout

@@ -21,12 +21,12 @@ from bakeoff.stats.power import (
     allocate,
     chance_to_detect,
     detectable_rate_difference,
-    from_pilot,
     minimum_detectable_effect,
     nested_components,
     outcomes_needed,
     rate_power,
     relative_error,
+    resampled_from,
     simulate,
     spread_bound,
     t_power,
@@ -81,7 +81,7 @@ def test_one_unit_detects_nothing() -> None:
     assert minimum_detectable_effect(1.0, 1) == math.inf
 
 
-def test_the_bound_of_a_pilots_spread_holds_as_often_as_it_says() -> None:
+def test_the_bound_of_a_spread_holds_as_often_as_it_says() -> None:
     assert spread_bound(1.0, 15) == pytest.approx(math.sqrt(14 / stats.chi2.ppf(0.2, 14)), rel=1e-9)
     rng = np.random.default_rng(0)
     held = np.mean([spread_bound(rng.normal(size=6).std(ddof=1), 6) >= 1.0 for _ in range(4000)])
@@ -103,14 +103,14 @@ def test_simulated_power_is_near_the_computed_one() -> None:
     assert ours.interval.low < t_power(1.0, 1.0, 10) < ours.interval.high
 
 
-def test_a_pilot_gives_experiments_with_the_effect_asked_for() -> None:
-    pilot = np.random.default_rng(2).lognormal(size=12)
-    draw = from_pilot(pilot, 40, 0.7)
+def test_earlier_runs_give_experiments_with_the_effect_asked_for() -> None:
+    values = np.random.default_rng(2).lognormal(size=12)
+    draw = resampled_from(values, 40, 0.7)
     rng = np.random.default_rng(3)
     experiments = np.array([draw(rng) for _ in range(2000)])
     assert experiments.shape == (2000, 40)
-    assert experiments.mean() == pytest.approx(0.7, abs=0.02 * pilot.std())
-    assert experiments.var() == pytest.approx(pilot.var(ddof=1), rel=0.05)
+    assert experiments.mean() == pytest.approx(0.7, abs=0.02 * values.std())
+    assert experiments.var() == pytest.approx(values.var(ddof=1), rel=0.05)
 
 
 def test_variance_components_find_what_was_put_in() -> None:

@@ -1,4 +1,4 @@
-"""Planning from numbers and from a pilot, and power by simulation."""
+"""Planning from numbers and from earlier runs, and power by simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bakeoff.stats.power import Costs
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.questions import planning as simulation
-from bakeoff.verdicts.questions.planning import NotAnswerable, Spread, pilot
+from bakeoff.verdicts.questions.planning import NotAnswerable, Spread, earlier_runs
 from bakeoff.verdicts.questions.power import Goal, curve, more_rollouts, plan, spend
 
 
@@ -60,7 +60,7 @@ def experiment(
 
 def test_five_tasks_stay_five_whatever_the_rollouts() -> None:
     seen = experiment(5, 1, 40, task_sd=1.0, noise=0.5)
-    found = pilot(seen, "a", "b")
+    found = earlier_runs(seen, "a", "b")
     assert (found.n, found.spread.unit, found.spread.design) == (5, "task", "paired")
     answer = plan(found.spread, Goal(effect=0.3, n=found.n))
     more = more_rollouts(found, answer)
@@ -70,13 +70,13 @@ def test_five_tasks_stay_five_whatever_the_rollouts() -> None:
 
 
 def test_one_run_a_task_does_not_tell_tasks_from_runs() -> None:
-    found = pilot(experiment(6, 1, 1, 1.0, 1.0), "a", "b")
+    found = earlier_runs(experiment(6, 1, 1, 1.0, 1.0), "a", "b")
     more = more_rollouts(found, plan(found.spread, Goal(n=6)))
     assert more is not None and more.floor is None and not more.hopeless
 
 
 def test_fixed_tasks_make_the_seed_the_unit_and_have_no_spread_of_their_own() -> None:
-    found = pilot(experiment(3, 8, 2, 1.0, 0.5, tasks="fixed"), "a", "b")
+    found = earlier_runs(experiment(3, 8, 2, 1.0, 0.5, tasks="fixed"), "a", "b")
     assert (found.n, found.spread.unit) == (8, "seed")
     assert found.components is not None and found.components.task == 0.0
     assert more_rollouts(found, plan(found.spread, Goal(n=8))) is None
@@ -89,8 +89,8 @@ def test_seeds_that_are_shared_between_tasks_count_in_the_spread() -> None:
         Observation(arm, f"t{t}", s, 0, "scored", float(rng.normal(0, 0.1) + (arm == "b") * world[s]))
         for arm in "ab" for t in range(8) for s in range(6)
     ]  # fmt: skip
-    crossed = pilot(Observations("m", rows, Analysis(seeds="crossed")), "a", "b")
-    nested = pilot(Observations("m", rows, Analysis(seeds="nested")), "a", "b")
+    crossed = earlier_runs(Observations("m", rows, Analysis(seeds="crossed")), "a", "b")
+    nested = earlier_runs(Observations("m", rows, Analysis(seeds="nested")), "a", "b")
     se = float(np.std(world, ddof=1)) / math.sqrt(6)
     assert crossed.spread.sd / math.sqrt(8) == pytest.approx(se, rel=0.1)
     assert nested.spread.sd < crossed.spread.sd / 5
@@ -99,7 +99,7 @@ def test_seeds_that_are_shared_between_tasks_count_in_the_spread() -> None:
 
 
 def test_the_observed_effect_is_never_used() -> None:
-    still, moved = (pilot(experiment(6, 4, 1, 0.5, 1.0, effect=e), "a", "b") for e in (0.0, 50.0))
+    still, moved = (earlier_runs(experiment(6, 4, 1, 0.5, 1.0, effect=e), "a", "b") for e in (0.0, 50.0))
     assert still.spread.sd == pytest.approx(moved.spread.sd, rel=1e-9)
     assert plan(still.spread, Goal(effect=1.0)).needed == plan(moved.spread, Goal(effect=1.0)).needed
 
@@ -108,39 +108,39 @@ def test_the_upper_limit_of_the_spread_lies_above_the_truth_as_often_as_it_says(
     rng, above = np.random.default_rng(3), 0
     for _ in range(500):
         rows = [Observation(arm, "default", s, 0, "scored", float(rng.normal())) for arm in "ab" for s in range(6)]
-        above += pilot(Observations("m", rows, Analysis()), "a", "b", confidence=0.8).spread.upper > math.sqrt(2)
+        above += earlier_runs(Observations("m", rows, Analysis()), "a", "b", confidence=0.8).spread.upper > math.sqrt(2)
     assert above / 500 == pytest.approx(0.8, abs=0.05)
 
 
-def test_unpaired_pilots_pool_the_spread_inside_the_arms() -> None:
+def test_unpaired_runs_pool_the_spread_inside_the_arms() -> None:
     values = {"a": [1.0, 2.0, 3.0], "b": [11.0, 15.0]}
     rows = [Observation(arm, "default", None, r, "scored", v) for arm in values for r, v in enumerate(values[arm])]
-    found = pilot(Observations("m", rows, Analysis()), "a", "b")
+    found = earlier_runs(Observations("m", rows, Analysis()), "a", "b")
     assert found.spread.design == "unpaired" and found.n == 2
     assert found.spread.sd == pytest.approx(math.sqrt((2 * 1.0 + 1 * 8.0) / 3))
 
 
-def test_pilots_that_cannot_answer_say_so() -> None:
+def test_earlier_runs_that_cannot_answer_say_so() -> None:
     same = [Observation(arm, "default", s, 0, "scored", 1.0) for arm in "ab" for s in range(4)]
     with pytest.raises(NotAnswerable, match="no spread"):
-        pilot(Observations("m", same, Analysis()), "a", "b")
+        earlier_runs(Observations("m", same, Analysis()), "a", "b")
     with pytest.raises(NotAnswerable, match="at least 2"):
-        pilot(Observations("m", [row for row in same if row.seed == 0], Analysis()), "a", "b")
+        earlier_runs(Observations("m", [row for row in same if row.seed == 0], Analysis()), "a", "b")
 
 
 def test_missing_runs_are_left_out_and_told() -> None:
     seen = experiment(1, 6, 1, 0.0, 1.0)
     rows = [row._replace(state="missing") if row.arm == "b" and row.seed == 2 else row for row in seen.rows]
-    found = pilot(Observations("m", rows, Analysis()), "a", "b")
-    assert found.n == 5 and found.notes == ("missing runs that are left out of the pilot: 1",)
-    absent = pilot(replace(seen, rows=[row for row in seen.rows if (row.arm, row.seed) != ("b", 2)]), "a", "b")
+    found = earlier_runs(Observations("m", rows, Analysis()), "a", "b")
+    assert found.n == 5 and found.notes == ("missing runs, left out: 1",)
+    absent = earlier_runs(replace(seen, rows=[row for row in seen.rows if (row.arm, row.seed) != ("b", 2)]), "a", "b")
     assert absent.n == 5
-    assert absent.notes == ("runs on tasks and seeds that the other arm lacks, left out of the pilot: 1",)
+    assert absent.notes == ("runs on tasks and seeds that the other arm lacks, left out: 1",)
 
 
 def test_a_budget_goes_where_the_noise_is() -> None:
     costs = Costs(rollout=1.0)
-    noisy_tasks = pilot(experiment(6, 1, 8, task_sd=3.0, noise=0.3), "a", "b")
+    noisy_tasks = earlier_runs(experiment(6, 1, 8, task_sd=3.0, noise=0.3), "a", "b")
     now, best = spend(noisy_tasks, Goal(), 48, costs, None)
     assert (now.tasks, now.rollouts, now.cost) == (6, 8, 48)
     assert (best.tasks, best.rollouts) == (48, 1) and best.mde < now.mde
@@ -153,7 +153,7 @@ def test_a_budget_goes_where_the_noise_is() -> None:
 def test_a_table_with_holes_has_no_components() -> None:
     seen = experiment(4, 3, 1, 1.0, 1.0)
     rows = [row for row in seen.rows if not (row.task == "t0" and row.seed == 0)]
-    holed = pilot(Observations("m", rows, Analysis()), "a", "b", Compare())
+    holed = earlier_runs(Observations("m", rows, Analysis()), "a", "b", Compare())
     assert holed.components is None
     with pytest.raises(NotAnswerable, match="holes"):
         spend(holed, Goal(), 100, Costs(), None)
@@ -188,7 +188,7 @@ def test_the_search_ends_at_the_smallest_number_that_was_enough() -> None:
     assert all(one.power < 0.8 for one in tried[:-1] if one.n < tried[-1].n)
 
 
-def test_a_pilots_own_values_are_drawn_when_there_is_one() -> None:
+def test_values_of_earlier_runs_are_drawn_when_there_are_some() -> None:
     skewed = np.array([0.0] * 9 + [10.0])
     normal = simulation.power_at(setting("wilcoxon", effect=1.0, sd=float(skewed.std(ddof=1))), 20)
     drawn = simulation.power_at(setting("wilcoxon", effect=1.0, residuals=(skewed,)), 20)

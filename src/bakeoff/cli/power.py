@@ -16,7 +16,7 @@ from bakeoff.verdicts.question import Power
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[SOURCE]...")
-@click.option("--metric", metavar="NAME", help="The pilot's metric, when it is not the experiment's own.")
+@click.option("--metric", metavar="NAME", help="Metric of the earlier runs (default: the experiment's own).")
 @question_options(
     Power, "effect", "n", "sd", "rate", "discordant", "paired", "power", "comparisons", "detect", "alpha", "control", "candidate", "summary",
     "window", "tasks", "failure_score", "copies", "confidence", "budget", "cost_task", "cost_seed", "cost_rollout", "most_tasks",
@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Plan: how many runs a target effect needs, and which effect the runs at hand can detect.
 
-    From a pilot (two arms of an experiment, a table or a campaign), with the upper limit of its spread beside the
-    spread itself; from numbers (--sd, --effect, --n); or for success rates (--rate). The effect that a pilot happened to
+    From earlier runs (two arms of an experiment, a table or a campaign), with the upper limit of their spread beside the
+    spread itself; from numbers (--sd, --effect, --n); or for success rates (--rate). The effect that they happened to
     show is never used. Exits with 3 when the data cannot answer.
     """
     from bakeoff.results.sources import open_results
@@ -42,7 +42,7 @@ def command(
     paired = options.pop("paired")
     question = ask(Power, options, paired=paired, names=names)
     if output is not None and question.rate is not None:
-        raise UsageError("--output does not go with --rate: it needs a spread or a pilot")
+        raise UsageError("--output does not go with --rate: it needs a spread or earlier runs")
     opened = closing(open_results(names, root, columns(options))) if names else nullcontext()
     with opened as results:
         plan = answer(results, question)

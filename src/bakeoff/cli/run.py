@@ -341,7 +341,7 @@ def _report(session: Session, summary: SessionSummary) -> dict[str, Any]:
     Statuses are those of the records. A run that succeeded without a value of the declared metric has succeeded:
     that its analysis needs more is said beside it.
     """
-    from bakeoff.records.run import failures, unscored
+    from bakeoff.records.run import OPEN, failures, unscored
 
     only, last = session.selected(), failures(session.edition, 1)
     if only is None:
@@ -350,7 +350,7 @@ def _report(session: Session, summary: SessionSummary) -> dict[str, Any]:
         counts = Counter(run.status for run in session.edition.runs() if only(run))
     scoreless = [(run, reason) for run, reason in unscored(session.edition) if only is None or only(run)]
     failed = counts["failed"] + counts["timeout"]
-    missing = sum(counts[status] for status in ("planned", "running", "cancelled", "infra_error"))
+    missing = sum(counts[status] for status in OPEN)
     interrupted = summary.stopped is not None and summary.stopped.reason == "interrupted" and missing > 0
     return {
         "experiment": session.edition.paths.experiment,

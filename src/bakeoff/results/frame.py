@@ -27,15 +27,15 @@ FIXED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """`params` and `metrics` say under which column each one is found."""
+class EditionFrame:
+    """An edition as a frame; `params` and `metrics` say under which column each one is found."""
 
     frame: pl.DataFrame
     params: Mapping[str, str]
     metrics: Mapping[str, str]
 
 
-def read_table(edition: Edition) -> Table:
+def read_table(edition: Edition) -> EditionFrame:
     import polars as pl
 
     cells = {cell.number: cell for cell in edition.cells()}
@@ -60,7 +60,7 @@ def read_table(edition: Edition) -> Table:
     }
     params = _add(columns, "param", [cells[run.cell].columns for run in runs])
     metrics = _add(columns, "metric", [run.metrics for run in runs])
-    return Table(pl.DataFrame(columns), params, metrics)
+    return EditionFrame(pl.DataFrame(columns), params, metrics)
 
 
 def _add(columns: dict[str, pl.Series], kind: str, rows: list[dict[str, Any]]) -> dict[str, str]:

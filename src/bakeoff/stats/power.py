@@ -1,6 +1,6 @@
 """Planning: how many units, how small an effect, and how to divide runs among tasks, seeds and rollouts.
 
-Only spreads enter, never an observed effect: an effect that was found in a pilot is too large on average.
+Only spreads enter, never an observed effect: an effect that was found in a few runs is too large on average.
 Three parts: metrics with a standard deviation (noncentral t, corrected for the test that decides by `detection`),
 success rates (normal approximation), and variance components.
 """
@@ -172,9 +172,9 @@ def units_needed(
 
 
 def spread_bound(spread: float, n: int, confidence: float = 0.8) -> float:
-    """Upper confidence bound of a pilot's sd from n >= 2 normal values (n = 15, 80 %: times 1.22).
+    """Upper confidence bound of an sd that was estimated from n >= 2 normal values (n = 15, 80 %: times 1.22).
 
-    A plan with the sd itself has too little power in half of all pilots (Browne, Statistics in Medicine
+    A plan with the sd itself has too little power in half of all cases (Browne, Statistics in Medicine
     1995).
     """
     return spread * math.sqrt((n - 1) / chi2_quantile(n - 1, 1.0 - probability(confidence, "confidence")))
@@ -222,12 +222,12 @@ def simulate(
     return Simulated(hits / replicates, wilson(hits, replicates), replicates)
 
 
-def from_pilot(pilot: ArrayLike, n: int, effect: float) -> Callable[[np.random.Generator], Array]:
-    """A `draw` for `simulate`: n units resampled from the pilot's differences (m,), moved to a mean of `effect`.
+def resampled_from(differences: ArrayLike, n: int, effect: float) -> Callable[[np.random.Generator], Array]:
+    """A `draw` for `simulate`: n units resampled from differences (m,) of earlier runs, moved to a mean of `effect`.
 
     Residuals are widened by sqrt(m / (m-1)): a resample of m values has too little spread by that factor.
     """
-    values = vector(pilot, "pilot", at_least=2)
+    values = vector(differences, "differences", at_least=2)
     residuals = (values - values.mean()) * math.sqrt(values.size / (values.size - 1)) + effect
     return lambda rng: np.asarray(rng.choice(residuals, n), dtype=np.float64)
 

@@ -203,29 +203,29 @@ class Power(Question):
     """How many runs does an effect need, and what can the runs at hand detect?"""
 
     names: tuple[str, ...] = ()
-    """Where the pilot comes from, for the settings."""
+    """Where the earlier runs come from, for the settings."""
     candidate: Annotated[str | None, Flag(("--candidate",), "ARM")] = None
-    """The pilot's other arm (default: the first that is not the control)."""
+    """Other arm of the earlier runs (default: the first that is not the control)."""
     effect: float | None = None
     """Difference to detect, in the metric's own unit."""
     n: Annotated[int | None, Field(ge=1), Flag(("-n", "--n"))] = None
-    """Units at hand, in each arm when unpaired (default: the pilot's)."""
+    """Units at hand, in each arm when unpaired (default: those of the earlier runs)."""
     sd: Annotated[float | None, Field(gt=0)] = None
-    """Spread without a pilot: sd of the paired differences, or inside an arm when unpaired."""
+    """Spread without earlier runs: sd of the paired differences, or inside an arm when unpaired."""
     rate: Annotated[float | None, Field(ge=0, le=1)] = None
     """Success rate of the control, for outcomes that are 0 or 1."""
     discordant: Share | None = None
     """With --rate --paired: share of pairs whose outcomes differ."""
     paired: Annotated[bool | None, Flag(("--paired/--unpaired",))] = None
-    """Whether units pair up (default: as in the pilot; numbers are paired, rates are unpaired)."""
+    """Whether units pair up (default: as in the earlier runs; numbers are paired, rates are unpaired)."""
     power: Share = 0.8
     """Chance that the effect is detected."""
     comparisons: Annotated[int | None, Field(ge=1)] = None
-    """Comparisons that the verdict will make: arms besides the control x primary metrics (default: the pilot's, or 1)."""
+    """Comparisons that the verdict will make: arms besides the control x primary metrics (default: those of the earlier runs, or 1)."""
     detect: Literal["each", "any", "all"] = "each"
     """What the power is of: a particular comparison, at least one of them, or all of them."""
     confidence: Share = 0.8
-    """Of the upper limit of the pilot's spread."""
+    """Confidence of the upper limit of the spread."""
     budget: Annotated[float | None, Field(gt=0)] = None
     """Divide this much among tasks, seeds and rollouts of each arm."""
     cost_task: Annotated[float, Field(ge=0)] = 0.0

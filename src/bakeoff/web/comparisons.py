@@ -339,7 +339,7 @@ def power_by_units(plan: Plan) -> Figure:
     caption = (
         f"The test that decides about {spread.design} normal values at alpha = {goal.alpha:g}{family}, spread "
         f"{number(spread.sd)}.{band} "
-        "The effect is what one wants to find, never what a pilot showed."
+        "The effect is what one wants to find, never what earlier runs showed."
     )
     label = f"number of {spread.unit}s N{' per arm' if spread.design == 'unpaired' else ''}"
     panel = Panel(label, "chance to find it (power)", tuple(marks), y_range=(0.0, 1.12), y_ticks=_SHARES)

@@ -57,7 +57,7 @@ class Score(msgspec.Struct):
     value: Any = None
 
 
-class Summary(msgspec.Struct):
+class SampleSummary(msgspec.Struct):
     """What is read of a sample: `EvalSampleSummary`, or the same fields of an `EvalSample`."""
 
     id: int | str
@@ -100,7 +100,7 @@ class Contents(msgspec.Struct):
     results: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     invalidated: bool = False
-    samples: list[Summary] | None = None
+    samples: list[SampleSummary] | None = None
 
 
 class InspectLogs:
@@ -243,7 +243,7 @@ def _read_zip(file: Any) -> Contents:
                 key=lambda name: int(Path(name).stem),
             )
         contents.samples = [
-            sample for name in names for sample in _decode(_entry(file, archive, entries[name]), list[Summary])
+            sample for name in names for sample in _decode(_entry(file, archive, entries[name]), list[SampleSummary])
         ]
     return contents
 
@@ -356,7 +356,7 @@ def _runs(
     _measure(path, contents, exact, totals, with_means=marker is None)
 
 
-def _identity(task: str, sample: Summary, *, is_ours: bool) -> dict[str, Any]:
+def _identity(task: str, sample: SampleSummary, *, is_ours: bool) -> dict[str, Any]:
     """Return task, group, seed and repeat of a sample: those of the edition in a log that was exported from one."""
     if is_ours:
         place = msgspec.convert(sample.metadata, Place)
@@ -382,13 +382,13 @@ def _marker(path: Path, contents: Contents) -> Marker | None:
 
 
 def _absent(
-    contents: Contents, samples: Mapping[tuple[int | str, int], Summary], marker: Marker | None
-) -> Iterator[Summary]:
+    contents: Contents, samples: Mapping[tuple[int | str, int], SampleSummary], marker: Marker | None
+) -> Iterator[SampleSummary]:
     """Yield planned samples that the log does not have."""
     if marker is not None:
         for place in marker.absent:
             identifier = place.task if place.seed is None else f"{place.task}__s{place.seed}"
-            yield Summary(identifier, place.rollout + 1, metadata=msgspec.to_builtins(place))
+            yield SampleSummary(identifier, place.rollout + 1, metadata=msgspec.to_builtins(place))
         return
     config = contents.eval.get("config") or {}
     planned = (contents.eval.get("dataset") or {}).get("sample_ids") or []
@@ -401,10 +401,10 @@ def _absent(
     for identifier in planned:
         for epoch in range(1, (config.get("epochs") or 1) + 1):
             if (str(identifier), epoch) not in known:
-                yield Summary(identifier, epoch)
+                yield SampleSummary(identifier, epoch)
 
 
-def _values(sample: Summary, totals: _Totals) -> tuple[dict[str, float], dict[str, bool]]:
+def _values(sample: SampleSummary, totals: _Totals) -> tuple[dict[str, float], dict[str, bool]]:
     """Return a sample's numbers by metric, and whether each is a value that only lies between 0 and 1."""
     values: dict[str, float] = {}
     exact: dict[str, bool] = {}

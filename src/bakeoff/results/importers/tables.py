@@ -125,7 +125,7 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
         roles["step"] = steps.column
     if not long:
         taken = {*roles.values(), *steps.others, *columns.ignore} - {roles.get("value")}
-        names = [name for name, kind in frame.schema.items() if name not in taken and _is_number(kind)]
+        names = [name for name, kind in frame.schema.items() if name not in taken and _is_numeric(kind)]
         numbered = [name for name in names if name not in (*VALUES, columns.value) and is_row_number(frame, name)]
         names = [name for name in names if name not in numbered] or names
         # The label of a table that `bakeoff collect` wrote stays with its runs.
@@ -285,7 +285,7 @@ def _mask(column: pl.Series, label: str) -> list[str] | None:
     return ["" if value is None else meant if value else other for value in column.to_list()]
 
 
-def _is_number(kind: pl.DataType) -> bool:
+def _is_numeric(kind: pl.DataType) -> bool:
     import polars as pl
 
     return kind.is_numeric() or kind == pl.Boolean

@@ -1,4 +1,4 @@
-"""What a pilot says about noise, and experiments drawn from it: the power of any statistic by simulation.
+"""What earlier runs say about noise, and experiments drawn from them: the power of any statistic by simulation.
 
 A statistic that has no test of its own is tested by re-randomisation: signs of the differences are flipped (paired),
 or runs are dealt anew to the arms (unpaired), and the statistic is computed each time.
@@ -23,7 +23,7 @@ from bakeoff.stats.power import (
     ONE,
     Components,
     Family,
-    from_pilot,
+    resampled_from,
     simulate,
     spread_bound,
     units_needed,
@@ -79,7 +79,7 @@ def units_at(
 
 
 @dataclass(frozen=True, slots=True)
-class Pilot:
+class EarlierRuns:
     """What an experiment says about noise: its units, its components, and how it is spent now."""
 
     metric: str
@@ -99,13 +99,13 @@ class Pilot:
     notes: tuple[str, ...]
 
 
-def pilot(
+def earlier_runs(
     observations: Observations,
     control: str,
     candidate: str,
     question: Question | None = None,
     confidence: float = 0.8,
-) -> Pilot:
+) -> EarlierRuns:
     """The noise between two arms of an experiment. Missing runs are left out with a note; failures are scored."""
     question = question if question is not None else Question()
     rows = [row for row in observations.rows if row.state != "missing"]
@@ -118,13 +118,13 @@ def pilot(
     spread = _spread(design, values, confidence)
     notes = [*observations.notes]
     if lost:
-        notes.append(f"missing runs that are left out of the pilot: {lost}")
+        notes.append(f"missing runs, left out: {lost}")
     # A missing run leaves the other arm's run alone; more than these have no counterpart in the table at all.
     alone = design.unmatched.control + design.unmatched.candidate - lost if design.unmatched is not None else 0
     if alone > 0 and not question.unpaired:
-        notes.append(f"runs on tasks and seeds that the other arm lacks, left out of the pilot: {alone}")
+        notes.append(f"runs on tasks and seeds that the other arm lacks, left out: {alone}")
     notes += design.planning_notes()
-    return Pilot(
+    return EarlierRuns(
         metric=observations.metric,
         control=control,
         candidate=candidate,
@@ -144,9 +144,9 @@ def pilot(
 def _spread(design: Design, values: tuple[Array, ...], confidence: float) -> Spread:
     n = min(v.size for v in values)
     if n < 2:
-        raise NotAnswerable(f"the pilot has {n} {design.plan_unit}; a spread needs at least 2")
+        raise NotAnswerable(f"there are {n} {design.plan_unit}; a spread needs at least 2")
     if all(is_constant(v) for v in values):
-        raise NotAnswerable("the pilot shows no spread at all (are its runs copies?), so there is nothing to plan with")
+        raise NotAnswerable("the runs show no spread at all (are they copies?), so there is nothing to plan with")
     seen, counted = design.spread_of_noise(values)
     pairing: Pairing = "paired" if design.paired else "unpaired"
     return Spread(seen, spread_bound(seen, counted, confidence), pairing, design.plan_unit, confidence)
@@ -179,7 +179,7 @@ TESTS: Mapping[Pairing, Mapping[str, Callable[..., float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is simulated. `residuals` are a pilot's values around their mean; None draws normal values."""
+    """What is simulated. `residuals` are the values of earlier runs around their mean; None draws normal values."""
 
     statistic: str
     effect: float
@@ -211,8 +211,9 @@ def power_at(setting: Setting, n: int) -> PowerAt:
     paired = setting.design == "paired"
     effects = [setting.effect] if paired else [0.0, setting.effect]
     test, statistic = tests.get(setting.statistic), STATISTICS.get(setting.statistic)
-    pilots = zip(setting.residuals or (), effects, strict=False)
-    resampled = [from_pilot(pilot, n, effect) for pilot, effect in pilots]
+    resampled = [
+        resampled_from(values, n, effect) for values, effect in zip(setting.residuals or (), effects, strict=False)
+    ]
     rearrange = np.random.default_rng(setting.seed + 1)
 
     def draw(rng: np.random.Generator) -> Array:

@@ -1,6 +1,6 @@
 """How many units an effect needs, what the units at hand can detect, and where the next runs are best spent.
 
-Only spreads enter, never the effect that a pilot happened to show. A pilot's spread is itself an estimate, so every
+Only spreads enter, never the effect that earlier runs happened to show. Their spread is itself an estimate, so every
 answer comes twice: at the spread as seen and at its upper limit.
 """
 
@@ -23,12 +23,12 @@ from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, ob
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.question import Power
 from bakeoff.verdicts.questions.planning import (
+    EarlierRuns,
     Estimate,
     NotAnswerable,
-    Pilot,
     Setting,
     Spread,
-    pilot,
+    earlier_runs,
     power_at,
     units_at,
     units_for,
@@ -108,7 +108,7 @@ class MoreRollouts:
     """Tasks for the wanted effect, with as many runs on each as now."""
 
 
-def more_rollouts(noise: Pilot, answer: Plan) -> MoreRollouts | None:
+def more_rollouts(noise: EarlierRuns, answer: Plan) -> MoreRollouts | None:
     """None when the verdict is not about tasks like these."""
     if not noise.sample_of_tasks or answer.mde is None or answer.mde.seen is None:
         return None
@@ -127,13 +127,13 @@ class Spending(parts.Allocation):
     mde: float
 
 
-def spend(noise: Pilot, goal: Goal, budget: float, costs: parts.Costs, tasks: int | None) -> tuple[Spending, Spending]:
+def spend(
+    noise: EarlierRuns, goal: Goal, budget: float, costs: parts.Costs, tasks: int | None
+) -> tuple[Spending, Spending]:
     """(as it is, the best that the budget buys), both arms' runs of one kind counted once. NotAnswerable without components."""
     components = noise.components
     if components is None:
-        raise NotAnswerable(
-            "the pilot's table has holes, so its noise cannot be divided among tasks, seeds and rollouts"
-        )
+        raise NotAnswerable("the table has holes, so its noise cannot be divided among tasks, seeds and rollouts")
     fixed = tasks if tasks is not None else (None if noise.sample_of_tasks else noise.tasks)
     try:
         best = parts.allocate(components, budget, costs, fixed, least_tasks=3)
@@ -186,9 +186,9 @@ class PowerAnswer(Answer):
 
 
 def answer(results: Results | None, question: Power) -> PowerAnswer:
-    """From a pilot (`results`), from a spread (`question.sd`), or for success rates (`question.rate`)."""
+    """From earlier runs (`results`), from a spread (`question.sd`), or for success rates (`question.rate`)."""
     if (results is not None) + (question.sd is not None) + (question.rate is not None) != 1:
-        raise UsageError("plan from one of these: a SOURCE as the pilot, --sd, or --rate")
+        raise UsageError("plan from one of these: a SOURCE of earlier runs, --sd, or --rate")
     source = results.label if results is not None else ""
     settings = {
         **{name: getattr(question, name) for name in _SETTINGS},
@@ -210,7 +210,7 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
             control, candidates = choose_arms(observations, asked)
             named = asked.model_copy(update={"arms": (question.candidate,)}) if question.candidate else asked
             candidate = choose_arms(observations, named)[1][0]
-            noise = pilot(observations, control, candidate, asked, question.confidence)
+            noise = earlier_runs(observations, control, candidate, asked, question.confidence)
             alpha = observations.analysis.alpha
             # What `compare` would judge together: every arm, on every primary metric unless one is named.
             comparisons = len(candidates) * (1 if question.metric else len(results.primary()))
@@ -226,9 +226,9 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
 
 
 def _plan_spread(
-    question: Power, noise: Pilot | None, alpha: float, family: Family
+    question: Power, noise: EarlierRuns | None, alpha: float, family: Family
 ) -> tuple[Plan, dict[str, Any], list[str]]:
-    """The plan from a pilot's spread or from a given one, its numbers for JSON, and its sentences."""
+    """The plan from the spread of earlier runs or from a given one, its numbers for JSON, and its sentences."""
     n = question.n
     if noise is None:
         if question.effect is None and n is None:
@@ -248,7 +248,7 @@ def _plan_spread(
     lines: list[str] = []
     if noise is not None:
         lines += [
-            f"Pilot: {noise.candidate} against {noise.control} on {noise.metric}, {noise.population}.",
+            f"Earlier runs: {noise.candidate} against {noise.control} on {noise.metric}, {noise.population}.",
             f"Spread of a {spread.unit}: sd {spread.sd:.4g}, upper {spread.confidence:.0%} limit {spread.upper:.4g}.",
             *(f"Note: {note}." for note in noise.notes),
         ]
@@ -267,7 +267,7 @@ def _plan_spread(
         lines.append(line)
     if question.budget is not None:
         if noise is None:
-            raise UsageError("--budget divides what a pilot shows about tasks, seeds and rollouts: name one")
+            raise UsageError("--budget divides what earlier runs show about tasks, seeds and rollouts: name a SOURCE")
         numbers["allocation"], more_lines = _allocate(question, noise, goal, question.budget)
         lines += more_lines
     return made, numbers, lines
@@ -317,9 +317,9 @@ def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]
     """Independent outcomes of 0 and 1."""
     for name in ("simulate", "budget"):
         if getattr(question, name) is not None:
-            raise UsageError(f"--{name} does not go with --rate: it needs a spread or a pilot")
+            raise UsageError(f"--{name} does not go with --rate: it needs a spread or earlier runs")
     if question.detect != "each":
-        raise UsageError(f"--detect {question.detect} does not go with --rate: it needs a spread or a pilot")
+        raise UsageError(f"--detect {question.detect} does not go with --rate: it needs a spread or earlier runs")
     effect, n = question.effect, question.n
     if effect is None and n is None:
         raise UsageError("say --effect (how many outcomes?) or --n (which difference can be detected?), or both")
@@ -348,12 +348,12 @@ def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]
         lines.append(_FAMILY["each"].format(m=comparisons, alpha=question.alpha))
     lines.append(
         "This counts independent outcomes. Outcomes that share a task, a seed or a training run are not: plan those with "
-        "a pilot or with the spread of their units (--sd)."
+        "earlier runs or with the spread of their units (--sd)."
     )
     return numbers, lines
 
 
-def _simulate(question: Power, statistic: str, made: Plan, noise: Pilot | None) -> tuple[dict[str, Any], str]:
+def _simulate(question: Power, statistic: str, made: Plan, noise: EarlierRuns | None) -> tuple[dict[str, Any], str]:
     goal, spread = made.goal, made.spread
     if goal.effect is None:
         raise UsageError("--simulate needs the effect to simulate: --effect")
@@ -369,7 +369,7 @@ def _simulate(question: Power, statistic: str, made: Plan, noise: Pilot | None) 
         seed=question.seed,
         residuals=None if noise is None else noise.values,
     )
-    data = "normal values" if noise is None else "the pilot's values, moved"
+    data = "normal values" if noise is None else "the values of the earlier runs, moved"
     try:
         tried = [power_at(setting, question.n)] if question.n else units_for(setting, goal.power)
     except ValueError as error:
@@ -387,7 +387,7 @@ def _simulate(question: Power, statistic: str, made: Plan, noise: Pilot | None) 
     return numbers, line
 
 
-def _allocate(question: Power, noise: Pilot, goal: Goal, budget: float) -> tuple[dict[str, Any], list[str]]:
+def _allocate(question: Power, noise: EarlierRuns, goal: Goal, budget: float) -> tuple[dict[str, Any], list[str]]:
     costs = parts.Costs(question.cost_task, question.cost_seed, question.cost_rollout)
     now, best = spend(noise, goal, budget, costs, question.most_tasks)
     variances = noise.components

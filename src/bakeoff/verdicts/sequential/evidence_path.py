@@ -44,7 +44,7 @@ from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.sequential.race import RaceReport, follow
 
-_OPEN = ("planned", "running", "cancelled")
+_NOT_ENDED = ("planned", "running", "cancelled")
 _ASSUMES = {
     "symmetric": "without an effect a difference is as likely up as down",
     "betting": "values lie within the declared bounds",
@@ -315,7 +315,7 @@ def ended_seeds(results: Results) -> dict[str, dict[int, None]]:
     for row in results.rows:
         assert row.seed is not None
         of_arm = ended[row.arm]
-        of_arm[row.seed] = of_arm.get(row.seed, True) and row.status not in _OPEN
+        of_arm[row.seed] = of_arm.get(row.seed, True) and row.status not in _NOT_ENDED
     return {arm: dict.fromkeys(takewhile(seeds.__getitem__, seeds)) for arm, seeds in ended.items()}
 
 

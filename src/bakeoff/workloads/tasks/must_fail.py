@@ -45,7 +45,7 @@ def install(script: str, invert: bool, liar: Callable[[str], None], trusted: set
 
     # `ast` as pytest's rewriter sees it, and in both runs alike.
     rewrite.ast = types.SimpleNamespace(**{**vars(ast), "parse": parse})  # type: ignore[assignment, attr-defined]
-    vars(sys.modules["builtins"])[HELPER] = Comparison(liar, trusted)
+    vars(sys.modules["builtins"])[HELPER] = EqualityProbe(liar, trusted)
 
 
 def derivable(source: str) -> set[str]:
@@ -138,7 +138,7 @@ class Another:
         return "another value"
 
 
-class Comparison:
+class EqualityProbe:
     """Called in place of `left == right`: whether one of them is equal to a value that the other is not."""
 
     def __init__(self, liar: Callable[[str], None], trusted: set[str]) -> None:
