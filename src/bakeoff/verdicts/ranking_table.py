@@ -360,7 +360,7 @@ def _other_tasks_in_words(advice: Advice) -> str:
             return f"add --tasks {other.value} for an answer {other.design.population}: {other.verdict_in_words}"
         return f"{other.design.population} it is {other.verdict_in_words}{'; more tasks would tell' if sample else ''}"
     about = f"for tasks like these {tasks}" if sample else f"on these {tasks} tasks only"
-    if other.design.unit == "task and seed":
+    if other.design.both_sampled:
         about += f" and seeds like these {len(other.design.seeds)}"
     if other.design.given:
         about += f", {other.design.given}"

@@ -133,22 +133,27 @@ class Precision:
             "sentences": self.sentences(),
         }
 
+    def _shown(self) -> list[tuple[int, int]]:
+        """The N of the table, each with its place in `n`."""
+        wanted = {3, 5, 8, 12, 20, self.at_hand, self.runs_for_error.seen, self.runs_for_mde.seen}
+        return [(place, int(n)) for place, n in enumerate(self.n) if int(n) in wanted]
+
+    @property
+    def projects(self) -> bool:
+        """Whether the table goes beyond the units that were run."""
+        return any(n > self.at_hand for _, n in self._shown())
+
     def table(self) -> Table | None:
         """A few N and what they give; None where shares are undefined."""
         if self.relative_error is None or self.mde is None:
             return None
-        wanted = {3, 5, 8, 12, 20, self.at_hand, self.runs_for_error.seen, self.runs_for_mde.seen}
         headers = ["N", f"{self.statistic}: relative error", "band", "detectable difference", "band "]
         rows = []
-        for i, n in enumerate(self.n):
-            if int(n) in wanted:
-                cells = []
-                for curve in (self.relative_error, self.mde):
-                    cells += [
-                        f"{100 * curve.value[i]:.3g} %",
-                        f"{100 * curve.low[i]:.3g} .. {100 * curve.high[i]:.3g} %",
-                    ]
-                rows.append([f"{int(n)}{'*' if n > self.at_hand else ''}", *cells])
+        for i, n in self._shown():
+            cells = []
+            for curve in (self.relative_error, self.mde):
+                cells += [f"{100 * curve.value[i]:.3g} %", f"{100 * curve.low[i]:.3g} .. {100 * curve.high[i]:.3g} %"]
+            rows.append([f"{n}{'*' if n > self.at_hand else ''}", *cells])
         return Table(headers, rows, right=headers)
 
 
@@ -305,7 +310,7 @@ class VarianceAnswer(Answer):
                 blocks.append(Text(text))
             if (table := precision.table()) is not None:
                 blocks.append(table)
-                if any(row[0].endswith("*") for row in table.rows):
+                if precision.projects:
                     blocks.append(Text(f"* projected; {precision.at_hand} {sample.unit}s were run"))
             blocks += [Text(sentence) for sentence in precision.sentences()]
         unit = self.precisions[0].sample.unit
