@@ -80,6 +80,8 @@ class Table:
     span: tuple[float, float] = (0.0, 1.0)
     optional: Sequence[str] = ()
     """Headers of columns that a narrow terminal can do without, the first one first."""
+    verdicts: Sequence[str] = ()
+    """One for each row of a table of verdicts; pages colour rows by it."""
 
 
 @dataclass(frozen=True, slots=True)

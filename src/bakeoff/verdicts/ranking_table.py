@@ -221,6 +221,7 @@ def ranked_table(standing: Standings, most: int | None = None) -> Table:
         strokes=strokes,
         span=standing.span(),
         optional=[p, headers[1]],
+        verdicts=[line.verdict for line in shown],
     )
 
 
