@@ -222,6 +222,11 @@ def write_logs(place: Path) -> None:
         (place / target).write_bytes(gzip.decompress((fixtures / source).read_bytes()))
 
 
+def write_two_logs(place: Path) -> None:
+    """The logs that the README compares."""
+    shutil.copytree(ROOT / "examples" / "inspect", place, dirs_exist_ok=True)
+
+
 def write_nothing(place: Path) -> None:
     pass
 
@@ -237,7 +242,7 @@ def bakeoff(place: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProc
 @pytest.mark.parametrize(
     ("pages", "prepare", "leave_out"),
     [
-        ("README.md", write_nothing, "market"),
+        ("README.md", write_two_logs, "market"),
         ("docs/getting-started.md", write_lr, None),
         ("docs/planning.md docs/compare.md docs/litmus.md docs/ranking.md", write_laboratory, "prereg"),
         ("docs/other-tools.md", write_logs, None),
