@@ -55,6 +55,10 @@ class Alternative:
         return self.decision is not None and self.decision.verdict != "undecided"
 
     @property
+    def reason(self) -> Reason:
+        return "" if self.decision is None else self.decision.reason
+
+    @property
     def verdict_in_words(self) -> str:
         """`undecided (too few)`, without p: the first screen has one p-value."""
         if self.decision is None:

@@ -263,7 +263,9 @@ def advise(comparisons: Sequence[Comparison], final: bool = True) -> Advice | No
     if undecided and decided:
         return Advice("ask about other tasks", decided[0], compared, len(decided), len(undecided))
     if not undecided:
-        if len(decided) == len(known):
+        # One run on each task says nothing about these tasks only, which are the narrower question anyway.
+        silent = [each for each in known if each.other and each.other.value == "fixed" and each.other.reason == "too_few"]
+        if len(decided) + len(silent) == len(known):
             return None
         return Advice("open for other tasks", known[0], compared, len(known) - len(decided), len(known))
     undecided = [each for each in undecided if each.reason != "exploratory"]
@@ -340,10 +342,8 @@ def advice_in_words(advice: Advice, file: str | None = None) -> str:
                     if each.design.both_sampled
                     else f"about {each.design.more(count)}"
                 )
-                size = f"effects of {number((each.mde or 0.0) / 2)}{f' of {who}' if who else ''}"
-                return (
-                    f"{more} would detect {size} or more with 80 % power; --margin asks about a difference that matters"
-                )
+                size = f"effects of {number((each.mde or 0.0) / 2)} or more{f' for {who}' if who else ''}"
+                return f"{more} would detect {size} with 80 % power; --margin asks about a difference that matters"
             size = f"a difference of the margin{f' for {who}' if who else ''}"
             if advice.kind == "too many units":
                 units = f"{number(MOST_UNITS)} {each.design.unit}s"
