@@ -102,3 +102,29 @@ def test_torn_files_are_one_line(read: Read, tmp_path: Path) -> None:
 def test_a_rerun_of_one_model_is_refused_with_both_files(read: Read, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"models/small/results_.* and .*limited/small/results_"):
         read("lm-eval/models/small", "lm-eval/limited", arm="model")
+
+
+def with_perplexities(target: Path) -> Path:
+    """Copy results and give each sample of `sums_mc` a pair (log-likelihood, words), as lm-eval writes for perplexities."""
+    shutil.copytree(RESULTS / "models", target)
+    for path in target.rglob("samples_sums_mc_*"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        changed = [{**row, "metrics": ["word_perplexity"], "word_perplexity": [-10.5, 3]} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    return target
+
+
+def test_tasks_that_only_have_perplexities_do_not_fail_on_other_metrics(read: Read, tmp_path: Path) -> None:
+    results = read(with_perplexities(tmp_path / "mixed"))
+    facts = compared(results, metric=["exact_match,flexible-extract"])
+    own = values("models/small/samples_echo_*", "exact_match", "flexible-extract")
+    assert (facts["candidate_mean"], facts["failed"]) == (pytest.approx(sum(own) / 20), 0)
+    assert "sums_mc: word_perplexity is not one number a sample (not read)" in reading_line(results.reading)
+
+
+def test_results_of_perplexities_alone_are_refused_by_name(read: Read, tmp_path: Path) -> None:
+    directory = with_perplexities(tmp_path / "alone")
+    for path in directory.rglob("samples_echo_*"):
+        path.unlink()
+    with pytest.raises(UsageError, match="no metric with one number a sample, only sums_mc: word_perplexity"):
+        read(directory)

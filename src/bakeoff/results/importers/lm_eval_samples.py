@@ -57,6 +57,7 @@ class LmEvalSamples:
         # One seed for everything, which is the default, says nothing.
         seeded = any(len(each) > 1 for each in seeds.values())
         ignored: dict[str, None] = {}
+        scored = False
         for path, files in times.items():
             header = headers[path]
             log = Log(path, header.get("date"), "")
@@ -65,8 +66,11 @@ class LmEvalSamples:
                 yield from _runs(file, _task(file), header, log, seeded, measures, ignored)
             version = str(header.get("lm_eval_version") or "")
             yield Reading(TOOL, version, measures, _means(path, header, files, measures), unit="sample")
+            scored = scored or bool(measures)
         if ignored:
             text = ", ".join(ignored)
+            if not scored:
+                raise UsageError(f"{paths[0]}: there is no metric with one number a sample, only {text}")
             yield Reading(
                 unit="sample",
                 remarks=[f"{text} {'is' if len(ignored) == 1 else 'are'} not one number a sample (not read)"],
@@ -122,7 +126,7 @@ def _runs(
     path: Path, task: str, header: Mapping[str, Any], log: Log, seeded: bool, measures: dict[str, Measure],
     ignored: dict[str, None],
 ) -> Iterator[ForeignRun]:  # fmt: skip
-    """Yield a run for each document, with the metrics of all filters."""
+    """Yield a run for each document, with the metrics of all filters; none where no document has a number."""
     documents: dict[tuple[str, Any], dict[str, float]] = {}
     filters: Counter[str] = Counter()
     higher = (header.get("higher_is_better") or {}).get(task) or {}
@@ -143,6 +147,8 @@ def _runs(
     rows = min(filters.values(), default=0)
     if planned is not None and rows != planned:
         raise UsageError(f"{path}: has {rows} of the {planned} samples that {log.path.name} counts; it was cut off")
+    if not any(documents.values()):
+        return  # a task that only has aggregates such as perplexities: nothing of it failed
     labels, counts = _labels(path, task, header), dict[str, int]()
     seed = _seed(header) if seeded else None
     for (digest, identifier), metrics in documents.items():
