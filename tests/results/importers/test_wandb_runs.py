@@ -65,6 +65,14 @@ class TestFiles:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+def test_fields_of_the_configuration_name_arms_and_tasks(read: Callable[..., Results]) -> None:
+    results = read("wandb", arm="group", task="config.task", seed="config.seed")
+    assert set(results.arms) == {"old", "new"} and results.tasks == ["maze"]
+    assert read("wandb", arm="config.optimizer.lr", seed="config.seed").arms == ["0.1"]
+    with pytest.raises(UsageError, match=r"--arm-from lr: no such field; .*config\.optimizer\.lr"):
+        read("wandb", arm="lr")
+
+
 def test_a_run_that_the_real_client_wrote_offline_is_read_back(tmp_path: Path) -> None:
     import wandb
 

@@ -337,6 +337,7 @@ def _run(
     return ForeignRun(
         labels={"arm": config.get("condition") or config.get("arm") or group or arm},
         source=source,
+        header={"name": name, "group": group or None, "config": config},
         task=str(config.get("task") or "default"),
         seed=int(configured) if isinstance(configured, int | float) and configured >= 0 else seed,
         run=label,
