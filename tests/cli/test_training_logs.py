@@ -43,7 +43,8 @@ def copied(source: Path, target: Path) -> Path:
     ("CartPole-v1/ppo/seed=3", "ppo", "CartPole-v1", 3), ("ppo/CartPole-v1/seed_3", "ppo", "CartPole-v1", 3),
     ("maze/ppo_s3", "ppo", "maze", 3), ("lr=0.1,seed=3", "lr=0.1", None, 3), ("ppo_seed3_wide", "ppo_wide", None, 3),
     ("CartPole-v1__ppo__3__1700000000", "ppo", "CartPole-v1", 3), ("ppo/version_3", "ppo", None, None),
-    ("ppo/20260101-120000", "ppo", None, None), ("s3", "RUNS", None, 3), ("classes3", "classes3", None, None),
+    ("ppo/20260101-120000", "ppo", None, None),
+    ("ppo lr=1e-3 seed=3", "ppo lr=1e-3", None, 3), ("seed 3 of ppo", "of ppo", None, 3), ("s3", "RUNS", None, 3), ("classes3", "classes3", None, None),
 ])  # fmt: skip
 def test_arm_task_and_seed_are_in_the_names(path: str, arm: str, task: str | None, seed: int | None) -> None:
     parts = Path(path).parts

@@ -39,7 +39,7 @@ MEASURES: Mapping[str, Measure] = {
 MAX_FILES = 100_000
 SHORT = 0.9
 """Share of the longest run's steps below which a note says that a run is shorter."""
-_SEED = re.compile(r"(?:^|[_.,\-])(?:seed|s)[_=\-]?(?P<seed>\d+)(?=$|[_.,\-])", re.IGNORECASE)
+_SEED = re.compile(r"(?:^|[_.,\-\s])(?:seed|s)[_=\-\s]?(?P<seed>\d+)(?=$|[_.,\-\s])", re.IGNORECASE)
 _CLEANRL = re.compile(r"(?P<task>.+)__(?P<arm>.+)__(?P<seed>\d+)__\d{9,}")
 _ENVIRONMENT = re.compile(r".*-v\d+")
 _REPEAT = re.compile(r"\d[\d_\-T:.]*|version_\d+")
@@ -202,7 +202,7 @@ def _without_seed(parts: Sequence[str]) -> tuple[list[str], int | None]:
     for part in parts:
         if match := _SEED.search(part):
             seed = int(match["seed"])
-            part = (part[: match.start()] + part[match.end() :]).strip("_.,-")
+            part = (part[: match.start()] + part[match.end() :]).strip("_.,- ")
         if part and not _REPEAT.fullmatch(part):
             names.append(part)
     return names, seed
