@@ -230,7 +230,10 @@ class TestSetsThatDiffer:
 
     def test_nothing_in_common_is_an_error_even_then(self) -> None:
         rows = [{**row, "seed": row["seed"] + 100} if row["arm"] == "B" else row for row in self.rows]
-        with pytest.raises(UsageError, match="share no task and seed"):
+        with pytest.raises(
+            UsageError,
+            match=r"share no task and seed: one has task .* with seed 0 and 7 more, the other task .* with seed 100 and",
+        ):
             verdict(rows, Compare(intersect=True))
 
 

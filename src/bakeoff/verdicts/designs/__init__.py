@@ -47,6 +47,13 @@ FEWEST_SEEN = 3
 """A task with fewer values than this does not tell what a missing run could have been; all tasks together do."""
 
 
+def _shown(cells: Cells) -> str:
+    """Return the first place of an arm and how many more it has, for an error."""
+    task, seed = min(cells, key=_place_order)
+    more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+    return f"task {task!r}" + (f" with seed {seed}" if seed is not None else "") + more
+
+
 def build_design(
     observations: Observations, control: str, candidate: str, *, unpaired: bool = False, intersect: bool = False
 ) -> Design:
@@ -64,7 +71,10 @@ def build_design(
     if unmatched is not None and not unpaired:
         common = [place for place in a if place in b]
         if not common:
-            raise UsageError(f"{control!r} and {candidate!r} share no task and seed; --unpaired compares them anyway")
+            raise UsageError(
+                f"{control!r} and {candidate!r} share no task and seed: one has {_shown(a)}, the other {_shown(b)}. If other "
+                "fields name the arms or tasks, say --arm-from or --task-from; --unpaired compares them anyway"
+            )
         if intersect:
             a, b = {place: a[place] for place in common}, {place: b[place] for place in common}
         else:
