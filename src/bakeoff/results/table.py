@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bakeoff.errors import UsageError
+from bakeoff.results.reading import reading_line
 from bakeoff.spec.experiment import Analysis, Experiment, Summary
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ class Results:
         """The metrics that get a verdict when a question names none.
 
         Those that are declared; else those that such results are usually judged by; else the only metric that is a
-        number and not a boolean. Raises UsageError where that leaves a choice.
+        number and not a boolean, or the only boolean where there is no number. Raises UsageError where that leaves a
+        choice.
         """
         if self.analysis.metric is not None:
             return list(dict.fromkeys((self.analysis.metric, *self.analysis.primary)))
@@ -218,7 +220,8 @@ class Results:
             for name in self.metrics
             if all(isinstance(row.metrics.get(name, True), bool | None) and name not in row.series for row in self.rows)
         }
-        numbers = [name for name in self.metrics if name not in flags and name not in self.incidental]
+        outcomes = [name for name in self.metrics if name not in self.incidental]
+        numbers = [name for name in outcomes if name not in flags] or outcomes
         if len(numbers) == 1:
             return numbers
         beside = f" ({', '.join(sorted(self.incidental))} only if named)" if self.incidental else ""
@@ -229,7 +232,8 @@ class Results:
     def known_metrics(self) -> str:
         """The end of an error about a metric: which ones there are."""
         if not self.metrics:
-            return "no run reports any metric"
+            how = f" ({reading_line(self.reading)})" if self.reading.get("tools") else ""
+            return f"no run reports any metric{how}"
         more = f" and {len(self.metrics) - NAMES_SHOWN} more" if len(self.metrics) > NAMES_SHOWN else ""
         return f"runs report {', '.join(self.metrics[:NAMES_SHOWN])}{more}"
 

@@ -104,6 +104,13 @@ def test_the_metric_is_the_only_number_or_has_a_usual_name() -> None:
         of_frame(two.rename({"score": "fine"})).primary()
 
 
+def test_a_boolean_is_the_metric_where_there_is_no_number() -> None:
+    frame = pl.DataFrame({"arm": ["old", "new"], "task": ["t1", "t1"], "passed": [True, False]})
+    assert of_frame(frame).primary() == ["passed"]
+    with pytest.raises(UsageError, match="runs report passed, compiled"):
+        of_frame(frame.with_columns(compiled=True)).primary()
+
+
 def test_a_long_table_names_its_metrics_in_a_column() -> None:
     long = [{**row, "metric": m, "value": row["score"] * k} for row in ROWS for m, k in (("score", 1), ("twice", 2))]
     table = of_frame(pl.DataFrame(long).drop("score"))
