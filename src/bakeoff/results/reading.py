@@ -25,8 +25,10 @@ def reading_line(reading: Mapping[str, Any]) -> str:
     ]
     names = ", ".join(reading["arm_from"])
     parts.append(f"arm = {names}" if names else f"one arm, {reading['arms'][0]!r}: nothing tells the {unit}s apart")
-    if reading["failed"]:
-        parts.append(f"{reading['failed']} of {_number(total, unit)} errored (failed)")
+    if errored := reading["failed"] - reading["unscored"]:
+        parts.append(f"{errored} of {_number(total, unit)} errored (failed)")
+    if reading["unscored"]:
+        parts.append(f"{reading['unscored']} of {_number(total, unit)} without an error or a score (failed)")
     if reading["infrastructure"]:
         parts.append(f"{_number(reading['infrastructure'], unit)} matched --infra-error (missing)")
     if missing := reading["missing"] - reading["infrastructure"]:

@@ -264,7 +264,9 @@ def advise(comparisons: Sequence[Comparison], final: bool = True) -> Advice | No
         return Advice("ask about other tasks", decided[0], compared, len(decided), len(undecided))
     if not undecided:
         # One run on each task says nothing about these tasks only, which are the narrower question anyway.
-        silent = [each for each in known if each.other and each.other.value == "fixed" and each.other.reason == "too_few"]
+        silent = [
+            each for each in known if each.other and each.other.value == "fixed" and each.other.reason == "too_few"
+        ]
         if len(decided) + len(silent) == len(known):
             return None
         return Advice("open for other tasks", known[0], compared, len(known) - len(decided), len(known))

@@ -227,7 +227,31 @@ def test_nan_in_a_summary_is_no_score(read: Read, tmp_path: Path) -> None:
     text = entries["summaries.json"].replace(b'"value":"C"', b'"value":NaN', 1)
     results = read(pack(tmp_path / "nan.eval", {**entries, "summaries.json": text}))
     assert Counter(row.status for row in results.rows) == {"succeeded": 11, "failed": 1}
-    assert "1 sample without an error or a score (failed)" in reading_line(results.reading)
+    assert "1 of 12 samples without an error or a score (failed)" in reading_line(results.reading)
+
+
+def test_logs_in_which_every_sample_errored_are_refused_with_the_reading_line(read: Read, tmp_path: Path) -> None:
+    entries = unpack(log("skill"))
+    samples = [{"id": i, "epoch": 1, "error": "no network"} for i in range(1, 13)]
+    results = read(pack(tmp_path / "errors.eval", {**entries, "summaries.json": json.dumps(samples).encode()}))
+    with pytest.raises(UsageError, match=r"no run reports any metric \(read 12 samples .*12 of 12 samples errored"):
+        results.primary()
+
+
+def test_samples_that_were_retried_are_counted(read: Read, tmp_path: Path) -> None:
+    entries = unpack(log("skill"))
+    samples = json.loads(entries["summaries.json"])
+    for sample in samples[:2]:
+        sample["retries"] = 1
+    results = read(pack(tmp_path / "retried.eval", {**entries, "summaries.json": json.dumps(samples).encode()}))
+    assert "2 samples run again after an error (retry_on_error)" in reading_line(results.reading)
+
+
+def test_an_own_mean_by_another_reducer_is_shown_where_it_differs(read: Read, tmp_path: Path) -> None:
+    header = json.loads(unpack(log("skill"))["header.json"])
+    header["results"]["scores"][0] |= {"reducer": "max", "metrics": {"accuracy": {"name": "accuracy", "value": 0.75}}}
+    results = read(with_header(log("skill"), tmp_path / "max.eval", results=header["results"]))
+    assert "Inspect's own accuracy of max over epochs is 0.75, ours is 0.667" in reading_line(results.reading)
 
 
 def test_samples_are_never_opened(read: Read, tmp_path: Path) -> None:

@@ -174,6 +174,9 @@ def _account(
         "arms": list(dict.fromkeys(arms)),
         "arm_from": list(fields),
         "failed": sum(number for (outcome, _), number in outcomes.items() if outcome == "failed"),
+        "unscored": sum(
+            run.outcome == "failed" and run.error is None and not run.metrics and not run.series for run in runs
+        ),
         "missing": sum(number for (outcome, _), number in outcomes.items() if outcome == "missing"),
         "infrastructure": infra,
         "scored_with_error": outcomes["scored", True],

@@ -64,6 +64,9 @@ class SampleSummary(msgspec.Struct):
     epoch: int = 1
     scores: dict[str, Score] | None = None
     error: Any = None
+    retries: int | None = None
+    error_retries: list[Any] | None = None
+    """Errors of earlier tries: their number in a summary, all of them in a sample."""
     metadata: dict[str, Any] = {}  # msgspec copies it
 
 
@@ -337,8 +340,8 @@ def _runs(
         key = tuple(values.items())
         metrics = shared.setdefault(key, values) if len(shared) < 10_000 else shared.get(key, values)
         error = None if sample.error is None else _message(sample.error)
-        if error is None and not values:
-            totals.remarks["without an error or a score (failed)"] += 1
+        if sample.retries or sample.error_retries:
+            totals.remarks["run again after an error (retry_on_error), and the last try counts"] += 1
         outcome: Outcome | None = "scored" if values else "failed"
         if marker is not None and sample.metadata.get("status") == "":
             outcome = None  # an imported run whose source does not say how it ended
@@ -446,12 +449,14 @@ def _measure(path: Path, contents: Contents, exact: Mapping[str, bool], totals: 
         metric = name if name in exact else f"{scorer}/{name}"
         known = score.get("metrics") or {}
         own.setdefault(metric, set()).update(known)
-        if score.get("reducer") not in (None, "mean") or not with_means:
+        if not with_means:
             continue
+        reducer = score.get("reducer") or "mean"
         for kind in ("accuracy", "mean"):
             value = (known.get(kind) or {}).get("value")
             if isinstance(value, int | float) and metric in exact:
-                totals.means.append(Mean(metric, float(value), log=path, name=kind))
+                of_epochs = "" if reducer == "mean" else f" of {reducer} over epochs"
+                totals.means.append(Mean(metric, float(value), log=path, name=f"{kind}{of_epochs}"))
                 break
     headline = results.get("headline") or {}
     main = (str(headline.get("score")), f"{headline.get('scorer')}/{headline.get('score')}")
