@@ -110,7 +110,7 @@ def test_the_notes_of_every_source_are_kept(bakeoff: Bakeoff, install: Install, 
     second = quiz(tmp_path / "logs" / "b.quiz", "large", 0.2, mean=0.9)
     reading = open_results([str(first), str(second)], tmp_path / "root").reading
     assert reading_line(reading) == (
-        "read 12 runs x 2 files of quizlog 2.1; arm = model; quizlog's own score is 0.9, ours is 0.375"
+        "read 12 runs x 2 files of quizlog 2.1; arm = model; quizlog's own score of large is 0.9, ours is 0.375"
     )
 
 
