@@ -311,8 +311,8 @@ def errors_reported(frame: pl.DataFrame, roles: Mapping[str, str], statuses: Seq
             )
             example = f", such as {str(rows[name][0]).strip()[:40]!r}" if kind == pl.String else ""
             notes.append(
-                f"{rows.height} of {frame.height} rows have a value in column {name!r} ({arms}){example}, and count with "
-                f"the scores that they have; --status-from {shlex.quote(name)} counts them as failed"
+                f"{rows.height} of {frame.height} rows have a value in column {name!r} ({arms}){example}, and count by "
+                f"their scores, those without one as missing; --status-from {shlex.quote(name)} counts them as failed"
             )
     return notes
 
