@@ -63,10 +63,10 @@ def test_too_few_groups_decide_nothing(bakeoff: Bakeoff, table: Callable[..., st
     assert result.exit_code in (2, 3) and "better" not in result.stdout.lower()
 
 
-def test_crossed_seeds_cannot_use_groups_and_say_so(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+def test_crossed_seeds_ask_groups_and_cannot_take_them_as_units(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
     runs = table([3] * 8, [1.0] * 8, seeds=4)
     undeclared = bakeoff("compare", runs, "--seeds", "crossed", "--verbose")
-    assert "tasks fall into groups ('repo')" in " ".join(undeclared.stdout.split())
+    assert "tasks fall into 8 groups by 'repo'" in " ".join(undeclared.stdout.split())
     refused = bakeoff("compare", runs, "--seeds", "crossed", "--cluster", "repo")
     assert refused.exit_code == 2 and "--seeds fixed" in refused.stderr
     assert bakeoff("compare", runs, "--seeds", "fixed", "--cluster", "repo").exit_code == 0

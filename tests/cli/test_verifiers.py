@@ -112,7 +112,7 @@ class TestVersion01:
         assert found["control_mean"] == pytest.approx(3 / 6) and found["candidate_mean"] == pytest.approx(5 / 6)
         shown = bakeoff("compare", self.FIXTURES, *COMPARE).stdout
         assert "4 of 24 rollouts have an error: 3 failed, 1 missing" in shown
-        assert "verifiers reports a mean reward of 0.5 with model small" in shown, (
+        assert "verifiers' own reward is 0.5 and 0.833, ours is not known" in shown, (
             "6 of 12; of those with a reward 6 of 10"
         )
 

@@ -54,8 +54,14 @@ def _means_in_words(reading: Mapping[str, Any]) -> list[str]:
             continue
         ours = [mean["ours"] for mean in means if mean["ours"] is not None]
         beside = f"ours is {_range(ours)}" if ours else "ours is not known"
-        parts.append(f"{tool or 'the tool'}'s own {metric}{_arm_of(means, reading['arm_from'])} is {theirs}, {beside}")
+        parts.append(
+            f"{_possessive(tool or 'the tool')} own {metric}{_arm_of(means, reading['arm_from'])} is {theirs}, {beside}"
+        )
     return parts
+
+
+def _possessive(name: str) -> str:
+    return f"{name}'" if name.endswith("s") else f"{name}'s"
 
 
 def _arm_of(means: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> str:

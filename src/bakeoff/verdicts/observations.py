@@ -220,9 +220,10 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
     for number, row in enumerate(results.rows):
         state, value = state_of(row.status, values.get(number))
         rows.append(Observation(row.arm, row.task, row.seed, row.rollout, state, value, row.run_id, row.stage))
-    notes += [*doubts(metric, [row for row in rows if row.state == "scored"]), *always_first(results.rows)]
-    if analysis.copies != "keep":
-        notes += copies(results.rows)
+    scored = [row for row in rows if row.state == "scored"]
+    notes += [*doubts(metric, scored), *always_first(results.rows)]
+    if analysis.copies != "keep" and results.declared is None:
+        notes += copies(results.rows, metric, scored)
     reported = any(value is not None for value in values.values())
     # Nothing is reported yet where all planned runs of an edition are still open; anywhere else the name is wrong.
     waiting = bool(results.editions()) and all(row.state == "missing" for row in rows)

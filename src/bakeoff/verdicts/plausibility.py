@@ -46,7 +46,6 @@ def doubts(metric: str, scored: Sequence[Observation]) -> list[str]:
         *_marks(metric, Counter(row.value for row in scored)),
         *_unequal_scales(metric, scored),
         *_retries_until_success(metric, scored),
-        *equal_pairs(metric, scored),
     ]
 
 
@@ -136,10 +135,10 @@ def _retries_until_success(metric: str, scored: Sequence[Observation]) -> list[s
     ]
 
 
-def copies(rows: Sequence[Row]) -> list[str]:
+def copies(rows: Sequence[Row], metric: str, scored: Sequence[Observation]) -> list[str]:
     """Return a sentence for seeds of one arm, for tasks, and for arms whose values are equal where chance would differ.
 
-    Seeds that are equal in every arm are refused before (`refuse_copies`).
+    Of results from elsewhere only: what bakeoff ran itself was run. Seeds that are equal in every arm are refused before (`refuse_copies`).
     """
     sentences = []
     arms = list(dict.fromkeys(row.arm for row in rows))
@@ -157,10 +156,10 @@ def copies(rows: Sequence[Row]) -> list[str]:
         sentences.append(
             f"tasks {named} have equal values in every arm, seed and metric: if one is a copy of the other, remove it"
         )
-    return sentences
+    return sentences + _equal_pairs(metric, scored)
 
 
-def equal_pairs(metric: str, scored: Sequence[Observation]) -> list[str]:
+def _equal_pairs(metric: str, scored: Sequence[Observation]) -> list[str]:
     """Return a sentence for two arms that agree to the last digit in some runs and not in others.
 
     Only where nearly all values of each arm differ from each other, so that agreement is no matter of few possible scores.

@@ -119,7 +119,7 @@ def test_estimated_tokens_are_marked_sums_and_means_are_labelled_and_custom_metr
     facts = json.loads(lab.look("summarize", "bench", "--json").stdout)
     tally = facts["by_arm"][0]
     assert tally["estimated"]["tokens"] == tally["used"]["tokens"]
-    assert facts["others"]["files_touched"]["default"] == {"value": 3.5, "n": 2}
+    assert facts["others"]["files_touched"]["default"] == {"value": 3.5, "n": 2, "self_reported": True}
     (row, *_) = lab.rows("bench")
     written = (lab.directory("bench") / "runs" / str(row["run_id"]) / "scoring_results.md").read_text()
     assert f"| ~{row['tokens']:.0f} | ~$" in written
