@@ -14,6 +14,9 @@
 
 `TRACKERS` names another directory than /tmp/trackers. Scores are arithmetic of arm, task and repeat, so tests can repeat them
 by hand; ids, times and host names are those of the machine that ran this.
+
+The two lines with python3.12 were not run as they stand: the committed files of `nemo` come from its unpacked wheel on Python 3.11,
+those of `lerobot` from a copy whose 3.12 syntax was rewritten for 3.11.
 """
 
 from __future__ import annotations
