@@ -352,8 +352,10 @@ def verifiers(target: Path) -> None:
     """
     from verifiers.v1.configs.agent import AgentConfig
     from verifiers.v1.episode import EnvInfo, Episode
+    from verifiers.v1.graph import MessageNode
     from verifiers.v1.task import TaskData
     from verifiers.v1.trace import AgentInfo, Error, Reward, Trace, TraceTask
+    from verifiers.v1.types import AssistantMessage, UserMessage
     from verifiers.v1.utils.trace_store import write_episode
 
     for model in ("small", "large"):
@@ -371,8 +373,12 @@ def verifiers(target: Path) -> None:
                 rewards = (
                     {"right": None} if error else {"right": Reward(score=right), "style": Reward(score=1, weight=0.5)}
                 )
+                nodes = [MessageNode(message=UserMessage(content=task.data.prompt))]
+                if error is None:
+                    answer = AssistantMessage(content=str(index + (1 if right else 2)))
+                    nodes.append(MessageNode(parent=0, message=answer, sampled=True))
                 trace = Trace(
-                    task=task, agent=AgentInfo(config=AgentConfig(model=model)), rewards=rewards, is_completed=True,
+                    nodes=nodes, task=task, agent=AgentInfo(config=AgentConfig(model=model)), rewards=rewards, is_completed=True,
                     metrics={"turns": 1.0 + index}, ok=error is None, errors=[error] if error else [],
                 )  # fmt: skip
                 episode = Episode(env=EnvInfo(id="sums"), task=task, traces=[trace], ok=error is None)
@@ -397,8 +403,10 @@ def verifiers01(target: Path) -> None:
                     kinds = {"small": ("ModelError", "OverlongPromptError"), "large": ("ToolCallError",) * 2}
                     error = getattr(errors, kinds[model][rollout])("no answer")
                 right = float(model == "large" or example % 2 == 0)
+                answer = {"role": "assistant", "content": str(example + (1 if right else 2))}
                 state = State(
-                    example_id=example, prompt=[{"role": "user", "content": f"Add {example} and 1."}], completion=[],
+                    example_id=example, prompt=[{"role": "user", "content": f"Add {example} and 1."}],
+                    completion=[] if error else [answer],
                     reward=0.0 if error else right, metrics={} if error else {"right": right}, timing=RolloutTiming(),
                     is_completed=True, error=error,
                 )  # fmt: skip

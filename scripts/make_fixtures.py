@@ -244,6 +244,8 @@ def harbor(home: Path) -> None:
                     started_at=start + timedelta(days=day), finished_at=start + timedelta(days=day, minutes=5),
                 )  # fmt: skip
                 (trial / "result.json").write_text(result.model_dump_json(indent=4))
+                if name.startswith("models/") and attempt == number == 0:
+                    harbor_trajectory(trial, called)
                 results.append(result)
         stats = JobStats.from_trial_results(results, n_total_trials=len(tasks) * attempts)
         whole = JobResult(
@@ -265,6 +267,25 @@ def harbor(home: Path) -> None:
     job("reruns/first", "openai/small", 1, lambda task, attempt: 0.0, {})
     job("reruns/second", "openai/small", 1, lambda task, attempt: 1.0, {}, day=1)
     job("reruns/large", "openai/large", 1, lambda task, attempt: 1.0, {})
+
+
+def harbor_trajectory(trial: Path, model: str) -> None:
+    """Write what an agent with ATIF leaves in its trial."""
+    from harbor.models.trajectories import Agent, Observation, ObservationResult, Step, ToolCall, Trajectory
+
+    call = ToolCall(tool_call_id="call_1", function_name="bash_command", arguments={"keystrokes": "cat sum.txt\n"})
+    steps = [
+        Step(step_id=1, source="user", message="Write the sum into sum.txt."),
+        Step(
+            step_id=2, source="agent", message="I look at the file.", reasoning_content="It may exist.", tool_calls=[call],
+            observation=Observation(results=[ObservationResult(source_call_id="call_1", content="no such file")]),
+        ),
+        Step(step_id=3, source="agent", message=f"{model} is done."),
+    ]  # fmt: skip
+    agent = Agent(name="terminus-2", version="2.0", model_name=model)
+    (trial / "agent").mkdir()
+    text = Trajectory(agent=agent, steps=steps, session_id=trial.name).model_dump_json(indent=2, exclude_none=True)
+    (trial / "agent" / "trajectory.json").write_text(text)
 
 
 MAKERS = {"inspect": inspect, "lm-eval": lm_eval, "harbor": harbor}

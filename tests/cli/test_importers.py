@@ -12,7 +12,8 @@ import pytest
 from click.testing import Result
 
 from bakeoff import plugins
-from bakeoff.results.importers.identity import name_arms
+from bakeoff.errors import UsageError
+from bakeoff.results.importers.identity import Tracked, name_arms
 from bakeoff.results.reading import reading_line
 from bakeoff.results.sources import open_results
 
@@ -77,8 +78,10 @@ def test_a_transcript_is_read_when_somebody_opens_it(install: Install, tmp_path:
     path = quiz(tmp_path / "logs" / "a.quiz", "small", 0.0)
     row = open_results([str(path)], tmp_path / "root").rows[3]
     assert row.source is not None and (row.source.path, row.source.member) == (path, "q3")
+    assert [message.content for message in row.messages()] == ["answer 3"]
     path.write_text(path.read_text().replace("answer 3", "corrected"))
-    assert row.transcript is not None and [message.content for message in row.transcript()] == ["corrected"]
+    with pytest.raises(UsageError, match=r"a\.quiz changed since its runs were read"):
+        row.messages()
 
 
 def test_an_imported_log_is_judged_as_the_log_is_and_its_digests_are_kept(
@@ -126,10 +129,10 @@ def test_settings_that_differ_become_part_of_the_arm(install: Install, tmp_path:
 
 
 def test_a_directory_names_the_arm_only_where_nothing_else_differs() -> None:
-    assert name_arms([{"model": "a", "directory": "x"}, {"model": "a", "directory": "y"}])[0] == ["x", "y"]
-    assert name_arms([{"model": "a", "directory": "x"}, {"model": "b", "directory": "y"}])[0] == ["a", "b"]
-    assert name_arms([{"model": "a", "size": 1}, {"model": "a", "size": 1}])[0] == ["a", "a"]
-    assert name_arms([{"model": "a"}, {"model": "b"}, {"model": "a", "k": 2}])[0] == ["a, no k", "b, no k", "a, k=2"]
+    assert name_arms([{"model": "a", "directory": "x"}, {"model": "a", "directory": "y"}]).names == ["x", "y"]
+    assert name_arms([{"model": "a", "directory": "x"}, {"model": "b", "directory": "y"}]).names == ["a", "b"]
+    assert name_arms([{"model": "a", "size": 1}, {"model": "a", "size": 1}]).names == ["a", "a"]
+    assert name_arms([{"model": "a"}, {"model": "b"}, {"model": "a", "k": 2}]).names == ["a, no k", "b, no k", "a, k=2"]
 
 
 FAILING = """
@@ -237,3 +240,24 @@ def test_the_same_files_read_with_other_flags_are_another_edition(bakeoff: Bakeo
     bakeoff("import", source, "--name", "copy")
     assert bakeoff("import", source, "--name", "copy", "--infra-error", "503").stdout.startswith("imported ")
     assert len(list(Path("bakeoff-runs/copy").glob("2*/imported.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "group", "expected"),
+    [
+        ({"condition": "full", "arm": "x", "seed": 3}, "g", Tracked("full", "config.condition", "default", 3)),
+        ({"arm": 0, "task": "maze", "seed": "4"}, "g", Tracked("0", "config.arm", "maze", 4)),
+        ({"seed": 2.0}, "g", Tracked("g", "group", "default", 2)),
+        ({"seed": "random"}, "", Tracked("run", "name", "default", 7)),
+        ({"seed": float("nan")}, None, Tracked("run", "name", "default", 7)),
+    ],
+)
+def test_tracked_runs_are_named_by_configuration_group_or_name(
+    config: dict[str, object], group: str | None, expected: Tracked
+) -> None:
+    assert Tracked.of(config, "run_s7", group) == expected
+
+
+def test_labels_that_differ_with_the_arm_are_told_apart_from_other_names_of_it() -> None:
+    arms = name_arms([{"model": "a", "path": "a", "lr": 1, "k": 1}, {"model": "b", "path": "b", "lr": 2, "k": 1}])
+    assert (arms.names, arms.fields, arms.together) == (["a", "b"], ["model"], ["lr"])

@@ -76,6 +76,11 @@ def test_rows_of_one_checkpoint_are_not_independent(bakeoff: Bakeoff) -> None:
         "compare", "t.csv", "--seed-from", "checkpoint", "--seeds", "crossed", "--unpaired", "--tasks", "fixed"
     )
     assert fixed.exit_code == 3 and "unit: seed, N = 4 per arm" in fixed.stdout
+    both = ("--seed-from", "checkpoint", "--seeds", "crossed", "--unpaired")
+    judged = bakeoff("compare", "t.csv", *both)
+    assert judged.exit_code == 3 and "for tasks like these 12 and runs like these, 4 per arm" in judged.stdout
+    calibrated = bakeoff("calibrate", "t.csv", *both)
+    assert calibrated.exit_code == 0 and "8 runs" in calibrated.stdout
 
 
 def test_one_checkpoint_for_each_arm_is_labelled(bakeoff: Bakeoff) -> None:

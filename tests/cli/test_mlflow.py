@@ -95,3 +95,13 @@ def test_a_database_that_was_cut_off_is_one_line_and_exit_2(bakeoff: Bakeoff, tm
     (tmp_path / "mlflow.db").write_bytes(content[: len(content) // 2])
     result = bakeoff("compare", "mlflow.db", *METRIC)
     assert result.exit_code == 2 and len(result.stderr.splitlines()) == 1 and "mlflow.db" in result.stderr
+
+
+def test_the_reading_line_names_where_arms_come_from_and_parameters_can_name_them(
+    bakeoff: Bakeoff, store: Path
+) -> None:
+    assert bakeoff("compare", store, *METRIC).stdout.rstrip().splitlines()[-1].startswith("read 8 runs in ")
+    assert "of MLflow; arm = name; " in bakeoff("compare", store, *METRIC).stdout
+    refused = bakeoff("compare", store, *METRIC[:4], "--arm-from", "params.nothing")
+    assert refused.exit_code == 2 and "no such field; there are path, path:REGEX, arm, experiment" in refused.stderr
+    assert "params.seed" in refused.stderr

@@ -31,6 +31,14 @@ def test_the_reading_line_is_the_last_line_of_every_answer(
     assert answered.stdout.rstrip().endswith(read)
 
 
+@pytest.mark.parametrize("verb", [("gate", "--max-regression", "match=0.1"), ("calibrate", "--replicates", "100")])
+def test_settings_leave_what_the_reading_line_says_to_the_reading_line(bakeoff: Bakeoff, verb: tuple[str, ...]) -> None:
+    name, *flags = verb
+    answered = bakeoff(name, FIXTURES / "inspect" / "skill", *flags)
+    assert answered.stdout.count("task_args.skill") == 1, answered.stdout
+    assert answered.stdout.rstrip().splitlines()[-1].startswith("read 12 samples x 2 logs of Inspect")
+
+
 def test_an_imported_log_is_judged_as_the_log_is(bakeoff: Bakeoff) -> None:
     source = FIXTURES / "inspect" / "skill"
     assert bakeoff("import", source, "--name", "skill").exit_code == 0
@@ -43,6 +51,12 @@ def test_an_imported_log_is_judged_as_the_log_is(bakeoff: Bakeoff) -> None:
     ("name", "content", "message"),
     [
         ("x.eval", b"", "x.eval: is empty"),
+        ("x.eval.gz", b"\x1f\x8b\x08", "x.eval.gz: is compressed (.gz); unpack it first (tried editions, Inspect"),
+        (
+            "notes.txt",
+            b"hello",
+            "notes.txt: is not a file of bakeoff, a table, or a file of another tool that is read (tried",
+        ),
         ("x.eval", b"PK\x03\x04 cut", "x.eval: is not a whole Inspect log"),
         ("x.json", b'{"a": 1}', 'nearest is Inspect: a log in JSON begins with "version" and "status"'),
         (
@@ -50,6 +64,12 @@ def test_an_imported_log_is_judged_as_the_log_is(bakeoff: Bakeoff) -> None:
             b'{"results": {}}',
             "(tried editions, Inspect, Harbor, lm-eval, promptfoo",
         ),
+        (
+            "results_2026-01-01T00-00-00.json",
+            b'{"results": {}}',
+            "nearest is lm-eval: there are no samples_*.jsonl of its time beside it; run lm_eval with --log_samples",
+        ),
+        ("result.json", b'{"n_total_trials": 1}', "nearest is Harbor: a job is a directory; name "),
     ],
 )
 def test_a_wrong_file_is_one_line_and_exit_code_2(bakeoff: Bakeoff, name: str, content: bytes, message: str) -> None:
@@ -100,3 +120,36 @@ def test_two_logs_can_be_named_as_baseline_and_candidate(bakeoff: Bakeoff) -> No
     answered = json.loads(bakeoff("compare", "--baseline", none, "--candidate", calculator, "--json").stdout)
     (one,) = answered["comparisons"]
     assert (one["metric"], one["control_mean"], one["candidate_mean"]) == ("match", 8 / 12, 9 / 12)
+
+
+def test_an_error_about_runs_of_another_tool_has_the_reading_line(bakeoff: Bakeoff) -> None:
+    one = sorted((FIXTURES / "inspect" / "skill").glob("*.eval"))[0]
+    refused = bakeoff("compare", one)
+    assert refused.exit_code == 2 and len(refused.stderr.splitlines()) == 1
+    assert "there is nothing to compare 'mockllm/model' with" in refused.stderr
+    assert "(read 12 samples in 1 log of Inspect 0.3.285; one arm, 'mockllm/model'" in refused.stderr
+
+
+def test_a_directory_of_compressed_files_says_that_they_are(bakeoff: Bakeoff) -> None:
+    Path("logs").mkdir()
+    Path("logs/a.eval.gz").write_bytes(b"\x1f\x8b")
+    assert "a.eval.gz is compressed; unpack it first (tried" in bakeoff("compare", "logs").stderr
+
+
+def test_a_pattern_of_errors_is_checked_also_where_no_run_has_an_error(bakeoff: Bakeoff) -> None:
+    refused = bakeoff("compare", FIXTURES / "harbor" / "models", "--infra-error", "(")
+    assert refused.exit_code == 2 and "--infra-error: '(' is not a regular expression" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "clause"),
+    [
+        ("tensorboard", "of TensorBoard; arm = directory without its seed"),
+        ("wandb", "; arm = "),
+        ("pytest_benchmark", "; arm = "),
+    ],
+)
+def test_the_reading_line_says_where_the_names_of_arms_come_from(bakeoff: Bakeoff, name: str, clause: str) -> None:
+    answered = bakeoff("compare", FIXTURES / name, "--failure-score", "0")
+    line = (answered.stdout + answered.stderr).partition("read ")[2]
+    assert clause in line and "arm = arm" not in line, answered.stderr

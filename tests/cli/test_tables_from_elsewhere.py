@@ -254,7 +254,9 @@ def test_groups_of_tasks_count_where_seeds_are_crossed_too(bakeoff: Bakeoff) -> 
     by_both = bakeoff("compare", "t.csv")
     assert by_both.exit_code == 3 and "8 groups by 'repo'" in by_both.stdout and "by group" in by_both.stdout
     assert bakeoff("compare", "t.csv", "--cluster", "none").exit_code == 0
-    assert bakeoff("calibrate", "t.csv").exit_code == 3
+    assert bakeoff("calibrate", "t.csv").exit_code == 0
+    alone = bakeoff("calibrate", "t.csv", "--cluster", "none")
+    assert alone.exit_code == 1 and "whole groups of tasks by 'repo'" in alone.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from bakeoff.export.exporting import export
 from bakeoff.export.rollouts import Filters
-from bakeoff.results.importers.foreign import Message
+from bakeoff.results.importers.foreign import Message, Source, Transcript
 from bakeoff.results.table import Results, Row
 
 
-def said(answer: str) -> Callable[[], Sequence[Message]]:
-    return lambda: [Message("user", "What is 6 x 7?"), Message("assistant", answer)]
+def said(answer: str) -> Transcript:
+    return lambda _: [Message("user", "What is 6 x 7?"), Message("assistant", answer)]
 
 
 @pytest.fixture
 def results() -> Results:
     answers = {("small", 0): "41", ("small", 1): "42", ("large", 0): "42", ("large", 1): "42"}
+    source = Source(Path("evals.json"))
     rows = [
-        Row(arm, "arithmetic", rollout=rollout, metrics={"score": float(answer == "42")}, transcript=said(answer))
+        Row(
+            arm,
+            "arithmetic",
+            rollout=rollout,
+            metrics={"score": float(answer == "42")},
+            source=source,
+            transcript=said(answer),
+        )
         for (arm, rollout), answer in answers.items()
     ]
     return Results([*rows, Row("large", "arithmetic", rollout=2, metrics={"score": 1.0})], "evals.json")

@@ -18,7 +18,7 @@ from bakeoff.errors import UsageError
 from bakeoff.export import conversations, inspect_logs, traces
 from bakeoff.export.dialogue import Dialogue, NotAConversation, read_dialogue, to_json
 from bakeoff.export.rollouts import Filters, Rollout, read_rollouts, select
-from bakeoff.records.edition import Edition
+from bakeoff.records.recorded import Recorded
 from bakeoff.results.table import Results
 from bakeoff.version import __version__
 
@@ -47,7 +47,7 @@ class Job:
     """Names of the groups of which something was written."""
 
     @property
-    def source(self) -> Edition:
+    def source(self) -> Recorded:
         """Return the edition of ours that a format of whole editions reads."""
         assert self.results.edition is not None
         return self.results.edition

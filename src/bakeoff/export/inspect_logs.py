@@ -24,8 +24,9 @@ import msgspec
 from bakeoff.errors import UsageError
 from bakeoff.export.dialogue import Dialogue, Message, NotAConversation, arguments_of, read_dialogue, to_json
 from bakeoff.export.rollouts import ANSWERS, Rollout
+from bakeoff.records.run import FAILED
 from bakeoff.results.importers.inspect_logs import MARK, Marker, Place
-from bakeoff.results.table import FAILED, Results, Row, is_number
+from bakeoff.results.table import Results, Row, is_number
 from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.identity import slug
 from bakeoff.verdicts.observations import observe

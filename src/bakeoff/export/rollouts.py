@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +24,6 @@ from bakeoff.errors import Damaged, UsageError
 from bakeoff.export.dialogue import NotAConversation, prompt_of
 from bakeoff.records.run import FAILED
 from bakeoff.records.series import read_trajectory
-from bakeoff.results.importers.foreign import Message
 from bakeoff.results.importing import identified
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis
@@ -78,10 +77,8 @@ class Rollout:
 class Transcript(Rollout):
     """What was said in a run of another tool, as one step."""
 
-    read: Callable[[], Sequence[Message]]
-
     def steps(self) -> Iterator[Step]:
-        messages = [{"role": message.role, "content": message.content} for message in self.read()]
+        messages = [message.as_recorded() for message in self.run.messages()]
         yield Step(messages=messages, reward=self.reward, done=True)
 
 
@@ -135,9 +132,7 @@ def _read_transcripts(results: Results, dropped: Counter[str]) -> Iterator[Rollo
         else:
             reward = _reward(run, None, results.analysis, metric)
             path = Path() if run.source is None else run.source.path
-            rollout = Transcript(
-                run, path, path.parent, 1, reward, _succeeded(run, reward), "", run.arm, None, run.transcript
-            )
+            rollout = Transcript(run, path, path.parent, 1, reward, _succeeded(run, reward), "", run.arm, None)
             first = next(rollout.steps())
             if first.messages:
                 yield replace(rollout, group=_group(run, None, first))

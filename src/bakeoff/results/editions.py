@@ -1,10 +1,15 @@
-"""Our own editions as `Results`: one with all its arms, or arms of several side by side."""
+"""Our own editions as `Results`: one with all its arms, or arms of several side by side.
+
+Until means or a verdict were shown, `[analysis]` of the experiment file may be changed, and `bakeoff compare FILE` uses it.
+After that it is a change, which the verdict counts and shows (`verdicts.family`). `bakeoff compare NAME` uses what the
+edition has on record, and says so where the file has changed.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,15 +20,15 @@ import numpy as np
 
 from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.records.conditions import Share, read_shares
-from bakeoff.records.edition import Edition
-from bakeoff.records.layout import LATEST, editions, find_edition
+from bakeoff.records.layout import LATEST, EditionPaths, editions, experiment_directory, find_edition
 from bakeoff.records.looks import LEAST_RUNS, Look, read_growths, read_looks
 from bakeoff.records.lookup import find_run
-from bakeoff.records.provenance import code_change
-from bakeoff.records.run import CellRecord, RunRecord, Uncounted, uncounted
+from bakeoff.records.recorded import Recorded
+from bakeoff.records.run import RunRecord, Uncounted, uncounted
 from bakeoff.records.series import read_block
 from bakeoff.results.table import Declared, Results, Row, Series
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec import formats
+from bakeoff.spec.experiment import Analysis, ExperimentFile
 from bakeoff.spec.identity import canonical_json
 
 GROWTH = "growth"
@@ -33,7 +38,7 @@ GROWTH = "growth"
 class _Blocks:
     """The series of an edition. Compressed blocks are read at once when the first is needed, and decoded one by one."""
 
-    def __init__(self, edition: Edition) -> None:
+    def __init__(self, edition: Recorded) -> None:
         self._edition = edition
         self._blocks: dict[int, bytes] | None = None
         # A question asks a run for one metric after another, so the runs looked at last stay decoded.
@@ -71,10 +76,11 @@ def as_floats(columns: Mapping[str, tuple[Any, Any]]) -> dict[str, Series]:
     }
 
 
-def edition_results(edition: Edition) -> Results:
+def edition_results(edition: Recorded) -> Results:
     """Every planned run of an edition, whatever became of it. The edition stays open until `Results.close()`."""
-    facts = edition.facts()
-    experiment = Experiment.model_validate(facts["spec"])
+    facts, sessions = edition.facts(), edition.sessions()
+    experiment = ExperimentFile.model_validate(facts["spec"])
+    source = sessions[-1]["provenance"].get("experiment") if sessions else None
     cells = {cell.number: cell for cell in edition.cells()}
     blocks = _Blocks(edition)
     runs = list(edition.runs())
@@ -114,17 +120,21 @@ def edition_results(edition: Edition) -> Results:
                 edition=edition,
             )
         )
+    # What each task is: the digest of its files and, where the experiment file gives it any, its parameters.
+    params = {task.name: canonical_json(task.params) for task in experiment.tasks if task.params}
+    contents = {cell.task: f"{cell.task_digest or ''}{params.get(cell.task, '')}" for cell in cells.values()}
     results = Results(
         rows=rows,
         label=f"{facts['experiment']}/{facts['edition']}",
         analysis=experiment.analysis,
         fixed_tasks=bool(experiment.task_keys) and not experiment.tasks,
-        digests=_task_contents(experiment, cells.values()),
+        digests={task: content for task, content in contents.items() if content},
         uncounted=uncounted(edition),
         edition=edition,
         experiment=experiment,
+        file=Path(source) if source and Path(source).is_file() else None,
         looks=looks,
-        shares=read_shares(edition),
+        shares=read_shares(edition, sessions),
         declared=Declared(experiment.analysis, tuple(dict.fromkeys(row.arm for row in rows))),
     )
     if edition.paths.imported.exists():
@@ -134,19 +144,12 @@ def edition_results(edition: Edition) -> Results:
     return results
 
 
-def _ended_plans(edition: Edition, runs: Sequence[RunRecord]) -> Iterator[Look]:
+def _ended_plans(edition: Recorded, runs: Sequence[RunRecord]) -> Iterator[Look]:
     """A look for each plan that had ended when it grew: its means could be seen, by whatever means."""
     for growth in read_growths(edition):
         by_arm = Counter(run.arm for run in runs if run.position < growth.before)
         if growth.open == 0 and len(by_arm) > 1 and sorted(by_arm.values())[-2] >= LEAST_RUNS:
             yield Look(growth.at, GROWTH, "means", growth.before, growth.before, "", {})
-
-
-def _task_contents(experiment: Experiment, cells: Iterable[CellRecord]) -> dict[str, str]:
-    """What each task is: the digest of its files and, where the experiment file gives it any, its parameters."""
-    params = {task.name: canonical_json(task.params) for task in experiment.tasks if task.params}
-    contents = {cell.task: f"{cell.task_digest or ''}{params.get(cell.task, '')}" for cell in cells}
-    return {task: content for task, content in contents.items() if content}
 
 
 def run_row(name: str, root: Path) -> Row:
@@ -168,9 +171,11 @@ def run_row(name: str, root: Path) -> Row:
         edition.close()
 
 
-def open_edition(name: str, root: Path) -> Results:
-    """Any name that `find_edition` understands."""
-    return edition_results(Edition.open(find_edition(name, root)))
+def open_edition(paths: EditionPaths) -> Results:
+    """All arms of an edition, with a note where its experiment file judges otherwise by now."""
+    results = edition_results(Recorded.open(paths))
+    changed = _changed_file(results)
+    return replace(results, notes=(*results.notes, changed)) if changed else results
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +201,21 @@ class SameEditions:
         return {"number": self.number, "editions": self.names, "aborted": self.aborted}
 
 
-def same_editions(edition: Edition) -> SameEditions | None:
+def same_editions(edition: Recorded) -> SameEditions | None:
     """The editions of the experiment that repeat this one; None when it is the only one."""
+    siblings = editions(edition.paths.directory.parent)
+    if len(siblings) < 2:
+        return None
+    from bakeoff.records.provenance import code_change  # not for the only edition
+
     names, aborted = [], []
     plan, code = _plan(edition), _code(edition)
-    for paths in editions(edition.paths.directory.parent):
+    for paths in siblings:
         if paths.name == edition.paths.name:
             names.append(paths.name)
             continue
         try:
-            with closing(Edition.open(paths)) as other:
+            with closing(Recorded.open(paths)) as other:
                 if _plan(other) == plan and code_change(code, _code(other)) is None:
                     names.append(paths.name)
                     if not other.complete:
@@ -217,12 +227,12 @@ def same_editions(edition: Edition) -> SameEditions | None:
     return SameEditions(tuple(names), tuple(aborted), names.index(edition.paths.name) + 1)
 
 
-def _plan(edition: Edition) -> list[tuple[str, ...]]:
+def _plan(edition: Recorded) -> list[tuple[str, ...]]:
     """What two editions have in common when one repeats the other; seeds may differ."""
     return sorted((cell.arm, cell.task, cell.task_digest or "", str(cell.params)) for cell in edition.cells())
 
 
-def _code(edition: Edition) -> dict[str, Any]:
+def _code(edition: Recorded) -> dict[str, Any]:
     """Provenance of the first session."""
     return next((session["provenance"] for session in edition.sessions()), {})
 
@@ -235,7 +245,7 @@ def open_all_editions(names: Sequence[str], root: Path) -> Results:
     parts: list[Results] = []
     for paths in editions(directory):
         try:
-            parts.append(edition_results(Edition.open(paths)))
+            parts.append(edition_results(Recorded.open(paths)))
         except UsageError:
             continue  # its scheduler died before it had recorded the plan
     return Results(
@@ -252,12 +262,7 @@ def open_all_editions(names: Sequence[str], root: Path) -> Results:
 def open_editions(names: Sequence[str], root: Path) -> Results:
     """`A` for all arms of an edition, or `A:arm B:arm ...` for arms of several; the first is the control."""
     if len(names) == 1 and ":" not in names[0]:
-        from bakeoff.results.experiment_file import changed_file
-
-        results = open_edition(names[0], root)
-        assert results.edition is not None
-        changed = changed_file(results.edition)
-        return replace(results, notes=(*results.notes, changed)) if changed else results
+        return open_edition(find_edition(names[0], root))
     if len(set(names)) < len(names):
         raise UsageError(f"an arm is named twice: {' '.join(names)}")
     opened: dict[str, Results] = {}
@@ -267,7 +272,7 @@ def open_editions(names: Sequence[str], root: Path) -> Results:
         if not colon or not arm:
             raise UsageError(f"{name}: say which arm of it, as in {edition}:ARM")
         if edition not in opened:
-            opened[edition] = open_edition(edition, root)
+            opened[edition] = edition_results(Recorded.open(find_edition(edition, root)))
         parts.append((opened[edition], arm))
     if len(parts) < 2:
         raise UsageError(f"{names[0]} is one arm; name another one beside it")
@@ -316,3 +321,86 @@ def side_by_side(parts: Sequence[tuple[Results, str]]) -> Results:
         # Arms of one edition, named one by one, are of its family.
         declared=first.declared if all(results is first for results, _ in parts) else None,
     )
+
+
+# -- what the experiment file says now
+
+
+def open_by_file(path: Path, root: Path) -> Results | None:
+    """The newest edition of the experiment that the file describes, judged as the file says now.
+
+    None when it is not an experiment file or nothing was run of it.
+    """
+    if path.suffix.lower() not in formats.SUFFIXES or not path.is_file() or not isinstance(_read(path), dict):
+        return None
+    from bakeoff.spec.load import load_plan  # not for `compare NAME`
+
+    try:
+        plan = load_plan(path)
+    except BakeoffError:
+        return None
+    known = editions(experiment_directory(root, plan.experiment.name))
+    if not known:
+        return None
+    results = edition_results(Recorded.open(known[-1]))
+    assert results.declared is not None and results.experiment is not None
+    before = results.declared.analysis
+    now = plan.experiment.analysis.model_copy(update={"final": before.final})
+    changes = before.changes(now)
+    if not changes:
+        return replace(results, notes=())
+    what = f"{path}: [analysis] is not that of {results.label} ({'; '.join(changes)})"
+    if results.experiment.sequential is not None:
+        results.close()
+        raise UsageError(
+            f"{what}, and the rule of a sequential test is fixed when it begins; restore the file, or ask for "
+            f"{plan.experiment.name!r}"
+        )
+    if any(look.kind != "too few" for look in results.looks):
+        note = f"{what}; results had been shown before, so this is a changed analysis"
+        return replace(results, analysis=now, notes=(note,))
+    note = f"{what}; no result had been shown, so the file counts"
+    return replace(results, analysis=now, declared=Declared(now, results.declared.arms), notes=(note,))
+
+
+def _changed_file(results: Results) -> str:
+    """A sentence about the edition's experiment file, if its `[analysis]` is another one by now; else empty."""
+    path = results.file
+    if path is None or results.edition is None or results.declared is None:
+        return ""
+    places = (results.edition.paths.frozen(path.suffix), path)
+    try:
+        if places[0].read_bytes() == places[1].read_bytes():
+            return ""
+    except OSError:
+        return ""
+    tables = [_read(place) for place in places]
+    before, now = (tree.get("analysis") or {} if isinstance(tree, dict) else None for tree in tables)
+    if not isinstance(before, dict) or not isinstance(now, dict) or before == now:
+        return ""
+    try:
+        # `run` takes over a change as long as nothing was shown.
+        parsed = Analysis.model_validate(now).model_dump(mode="json")
+    except ValueError:
+        return ""
+    recorded = results.declared.analysis.model_dump(mode="json")
+    keys = [
+        key
+        for key in dict.fromkeys((*before, *now))
+        if before.get(key) != now.get(key) and parsed.get(key) != recorded.get(key)
+    ]
+    if not keys:
+        return ""
+    said = ", ".join(f"{key} = {now[key]}" if key in now else f"no {key}" for key in keys)
+    return (
+        f"{path.name} now says {said}; this uses the [analysis] that the edition has on record, and "
+        f"`bakeoff compare {path}` uses the file's"
+    )
+
+
+def _read(path: Path) -> Any:
+    """The nested tables of a file; None when it cannot be read."""
+    try:
+        return formats.read(path.read_text(encoding="utf-8"), path.suffix.lower())
+    except (OSError, ValueError, BakeoffError):
+        return None

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,19 @@ from bakeoff.records.layout import (
     new_edition,
     point_latest,
 )  # fmt: skip
-from bakeoff.records.run import Attempt
-from bakeoff.records.rundir import SERIES
-from bakeoff.records.series import Series, read_jsonl
+from bakeoff.records.run import Attempt, TrajectoryIndex
+from bakeoff.records.rundir import SERIES, TRAJECTORY
+from bakeoff.records.series import Series, TrajectoryWriter, read_jsonl
+from bakeoff.records.transcript import read_messages
+from bakeoff.results.importers.foreign import Message, Source
+from bakeoff.results.importers.transcripts import message_of
 from bakeoff.results.table import UNFINISHED, Results, Row, is_number
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Experiment, Summary
+from bakeoff.spec.experiment import ExperimentFile, Summary
 from bakeoff.spec.identity import directory_digest, slug
 from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
 from bakeoff.spec.registry import NATIVE
+from bakeoff.spec.workload import Step
 from bakeoff.trees import copy_tree
 
 
@@ -179,6 +183,7 @@ def as_imported(results: Results) -> Results:
     except (OSError, msgspec.DecodeError) as error:
         raise Damaged(results.edition.paths.imported, str(error)) from error
     by_step, unstated = set(imported.by_step), set(imported.unstated)
+    paths, trajectories = results.edition.paths, results.edition.trajectories()
     rows = [
         replace(
             row,
@@ -187,6 +192,8 @@ def as_imported(results: Results) -> Results:
             metrics={name: value for name, value in row.metrics.items() if name not in by_step}
             if by_step
             else row.metrics,
+            source=Source(paths.run(row.run_id) / TRAJECTORY) if position in trajectories else None,
+            transcript=_recorded if position in trajectories else None,
         )
         for position, row in enumerate(results.rows)
     ]
@@ -205,6 +212,14 @@ def as_imported(results: Results) -> Results:
         declared=None,
         looks=(),
     )
+
+
+def _recorded(source: Source) -> list[Message]:
+    """Read what an import recorded of a run's messages. Raises Damaged."""
+    try:
+        return [message_of(message) for message in read_messages(source.path)]
+    except (OSError, ValueError) as error:
+        raise Damaged(source.path, str(error)) from error
 
 
 def imported_before(imported: Imported, name: str, root: Path) -> EditionPaths | None:
@@ -228,12 +243,15 @@ def import_results(results: Results, imported: Imported, name: str, root: Path, 
     plan, runs = _plan(results, name, f"imported from {source}")
     paths = new_edition(experiment_directory(root, name))
     try:
+        trajectories = {}
         for row in results.rows:
             if row.directory is not None and row.directory.is_dir():
                 paths.runs.mkdir(exist_ok=True)
                 copy_tree(row.directory, paths.run(row.run_id))
+            if messages := row.messages():
+                trajectories[row.position] = _write_trajectory(paths.run(row.run_id), row.arm, messages)
         atomic_write(paths.imported, msgspec.json.format(msgspec.json.encode(imported)))
-        edition = _record(plan, runs, results.rows, paths)
+        edition = _record(plan, runs, results.rows, trajectories, paths)
     except BaseException as error:
         shutil.rmtree(paths.directory, ignore_errors=True)
         if isinstance(error, OSError):
@@ -241,6 +259,14 @@ def import_results(results: Results, imported: Imported, name: str, root: Path, 
         raise
     point_latest(paths)
     return edition
+
+
+def _write_trajectory(directory: Path, arm: str, messages: Sequence[Message]) -> TrajectoryIndex:
+    """Record a transcript as one step: which of its messages answer which call is not known of every tool."""
+    directory.mkdir(parents=True, exist_ok=True)
+    writer = TrajectoryWriter(directory / TRAJECTORY)
+    writer.add(Step(messages=[message.as_recorded() for message in messages], agent=arm, done=True))
+    return writer.close()
 
 
 def copy_edition(source: EditionPaths, name: str | None, root: Path) -> EditionPaths:
@@ -281,7 +307,7 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
         runs.append(Run(row.position, row.run_id, cells[row.cell], row.seed, row.rollout))
     names = {row.dialect for row in results.rows}
     dialect = registry.dialect(names.pop() if len(names) == 1 else NATIVE.name)
-    experiment = Experiment(
+    experiment = ExperimentFile(
         name=name,
         description=description,
         workload=results.rows[0].workload,
@@ -291,17 +317,20 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
     return Plan(experiment, list(cells.values()), dialect=dialect.name), runs
 
 
-def _record(plan: Plan, runs: list[Run], rows: Sequence[Row], paths: EditionPaths) -> Edition:
+def _record(
+    plan: Plan, runs: list[Run], rows: Sequence[Row], trajectories: Mapping[int, TrajectoryIndex], paths: EditionPaths
+) -> Edition:
     edition = Edition.create(plan, paths)
     paths.lease.touch()
     edition.add_cells(plan.cells, frozenset())
     edition.add_runs(runs)
-    edition.finish([_attempt(run, row) for run, row in zip(runs, rows, strict=True)], session=0)
+    attempts = [_attempt(run, row, trajectories.get(row.position)) for run, row in zip(runs, rows, strict=True)]
+    edition.finish(attempts, session=0)
     edition.end_session(0, "imported")  # there was no session; this records whether every run has an outcome
     return edition
 
 
-def _attempt(run: Run, row: Row) -> Attempt:
+def _attempt(run: Run, row: Row, trajectory: TrajectoryIndex | None) -> Attempt:
     series = Series()
     for name, (steps, values) in row.series.items():
         for step, value in zip(steps, values, strict=True):
@@ -315,5 +344,6 @@ def _attempt(run: Run, row: Row) -> Attempt:
         error=row.error,
         metrics=row.metrics,
         series=series.block() if series else None,
+        trajectory=trajectory,
         command=row.command,
     )

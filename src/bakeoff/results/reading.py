@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+MAX_FIELDS_SHOWN = 4
+
 
 def reading_line(reading: Mapping[str, Any]) -> str:
     """`read 36 samples x 2 logs of Inspect 0.3.285; arm = task_args.skill; 13 of 72 samples errored (failed)`."""
@@ -24,7 +26,11 @@ def reading_line(reading: Mapping[str, Any]) -> str:
         else f"read {_number(total, unit)} in {logs}{of_tool}"
     ]
     names = ", ".join(reading["arm_from"])
-    parts.append(f"arm = {names}" if names else f"one arm, {reading['arms'][0]!r}: nothing tells the {unit}s apart")
+    parts.append(
+        f"arm = {names}{_together(reading.get('together', ()))}"
+        if names
+        else f"one arm, {reading['arms'][0]!r}: nothing tells the {unit}s apart"
+    )
     if errored := reading["failed"] - reading["unscored"]:
         parts.append(f"{errored} of {_number(total, unit)} errored (failed)")
     if reading["unscored"]:
@@ -41,6 +47,19 @@ def reading_line(reading: Mapping[str, Any]) -> str:
     return "; ".join([*parts, *reading["remarks"], *_means_in_words(reading)])
 
 
+def _together(fields: Sequence[str]) -> str:
+    """Return ` (config.temperature differs with it)`: what else could be the reason for a difference between arms."""
+    if not fields:
+        return ""
+    shown = [
+        *fields[:MAX_FIELDS_SHOWN],
+        *([f"{len(fields) - MAX_FIELDS_SHOWN} more"] * (len(fields) > MAX_FIELDS_SHOWN)),
+    ]
+    *most, last = shown
+    names = f"{', '.join(most)} and {last}" if most else last
+    return f" ({names} differ{'s' if len(fields) == 1 else ''} with it)"
+
+
 def _means_in_words(reading: Mapping[str, Any]) -> list[str]:
     """Say of each metric what the tool's own means are, where ours are others."""
     metrics: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
@@ -55,7 +74,7 @@ def _means_in_words(reading: Mapping[str, Any]) -> list[str]:
         ours = [mean["ours"] for mean in means if mean["ours"] is not None]
         beside = f"ours is {_range(ours)}" if ours else "ours is not known"
         parts.append(
-            f"{_possessive(tool or 'the tool')} own {metric}{_arm_of(means, reading['arm_from'])} is {theirs}, {beside}"
+            f"{_possessive(tool or 'the tool')} own {metric}{_arm_of(means, reading.get('arm_labels', reading['arm_from']))} is {theirs}, {beside}"
         )
     return parts
 
@@ -76,4 +95,5 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _number(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"

@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.errors import UsageError
-from bakeoff.records.layout import LATEST, editions_named, find_edition, shadowed
+from bakeoff.records.layout import LATEST, EditionPaths, editions_named, find_edition, shadowed
 from bakeoff.results.importers import ONLINE, Claim, Editions, Importers, read
 from bakeoff.results.reading import reading_line
 from bakeoff.results.table import Results, Row, number_repeats
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
+from bakeoff.spec.formats import SUFFIXES
 from bakeoff.spec.registry import NATIVE, dialect_of
 
 if TYPE_CHECKING:
     from bakeoff.results.importers.identity import Overrides
+
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,20 @@ def open_results(names: Sequence[str], root: Path, columns: Mapping[str, Any] | 
 
 def read_names(names: Sequence[str], root: Path, columns: Mapping[str, Any] | None = None) -> Results:
     """Read what the names mean. Runs that cannot be read are in `Results.problems`."""
+    alone = len(names) == 1 and not any((columns or {}).values())
+    if alone and (edition := _edition(names[0], root)) is not None:
+        # The usual case, without importers, which take longer to load than an edition to read.
+        from bakeoff.results.editions import open_edition
+
+        results = open_edition(edition)
+    else:
+        results = _read(names, root, columns)
+    notes = [note for name in names if (note := shadowed(name.partition(":")[0], root)) is not None]
+    return replace(results, notes=(*results.notes, *notes)) if notes else results
+
+
+def _read(names: Sequence[str], root: Path, columns: Mapping[str, Any] | None) -> Results:
+    """Read what importers claim of the names, else arms of editions, or the newest edition of an experiment file."""
     importers = Importers(columns)
     claims = [_claim(name, root, importers) for name in names]
     tables = [name for name, claim in zip(names, claims, strict=True) if claim is not None and _is_table(claim)]
@@ -59,15 +76,11 @@ def read_names(names: Sequence[str], root: Path, columns: Mapping[str, Any] | No
     known = [claim for claim in claims if claim is not None]
     overrides = _overrides(known, columns)
     if len(known) == len(names):
-        results = read(known, ", ".join(names), overrides)
-    else:
-        from bakeoff.results.editions import open_editions
-        from bakeoff.results.experiment_file import open_by_file
+        return read(known, ", ".join(names), overrides)
+    from bakeoff.results.editions import open_by_file, open_editions
 
-        by_file = open_by_file(Path(names[0]), root) if len(names) == 1 else None
-        results = by_file if by_file is not None else open_editions(names, root)
-    notes = [note for name in names if (note := shadowed(name.partition(":")[0], root)) is not None]
-    return replace(results, notes=(*results.notes, *notes)) if notes else results
+    by_file = open_by_file(Path(names[0]), root) if len(names) == 1 else None
+    return by_file if by_file is not None else open_editions(names, root)
 
 
 def read_path(path: Path, columns: Mapping[str, Any] | None = None) -> Results | None:
@@ -103,15 +116,22 @@ def _overrides(claims: Sequence[Claim], columns: Mapping[str, Any] | None) -> Ov
     return None
 
 
+def _edition(name: str, root: Path) -> EditionPaths | None:
+    """Find the edition that an experiment's name means, which goes before a directory of the same name here."""
+    if Path(name).is_file() or not (name == LATEST or editions_named(name, root)):
+        return None
+    return EditionPaths(find_edition(name, root).directory.resolve())
+
+
 def _claim(name: str, root: Path, importers: Importers) -> Claim | None:
     """Find out who reads what a name means; None for arms of editions, experiment files and names that mean nothing.
 
-    An experiment's name goes before a directory of the same name here. Raises UsageError for a path that nobody reads.
+    Raises UsageError for a path that nobody reads.
     """
     if name.startswith(ONLINE):
         return importers.claim(Path(name))
-    if not Path(name).is_file() and (name == LATEST or editions_named(name, root)):
-        return Claim(Editions(), (find_edition(name, root).directory,))
+    if (edition := _edition(name, root)) is not None:
+        return Claim(Editions(), (edition.directory,))
     path = next((place for place in (Path(name), root / name) if place.exists()), Path(name))
     claim = importers.claim(path)
     if claim is None and path.is_dir():
@@ -120,7 +140,15 @@ def _claim(name: str, root: Path, importers: Importers) -> Claim | None:
         from bakeoff.results.importers.table_files import describe_json
 
         raise UsageError(f"{name}: {describe_json(path)} ({importers.tried(path)})")
+    if claim is None and path.is_file() and path.suffix not in SUFFIXES:
+        reason = _packed(path) or "is not a file of bakeoff, a table, or a file of another tool that is read"
+        raise UsageError(f"{name}: {reason} ({importers.tried(path)})")
     return claim
+
+
+def _packed(path: Path) -> str | None:
+    """Say of a compressed file that it has to be unpacked first; None for any other."""
+    return f"is compressed ({path.suffix}); unpack it first" if path.suffix in COMPRESSED else None
 
 
 def _is_table(claim: Claim) -> bool:
@@ -137,6 +165,8 @@ def nothing_in(directory: Path) -> str:
 
     if any(map(is_table, directory.iterdir())):
         return f"is a directory with tables; name the tables, as in {directory}/*.csv"
+    if packed := [path for path in sorted(directory.iterdir()) if _packed(path)]:
+        return f"has nothing that can be read, but {packed[0].name} is compressed; unpack it first"
     return (
         f"there is no run directory in it; a run's directory has {', '.join((META, *LOGS))}. Files of other tools, such as logs of "
         "Inspect, W&B or TensorBoard, are read as well (docs/other-tools.md has the list)"
@@ -164,7 +194,7 @@ def _is_experiment(path: Path) -> bool:
     except (ValueError, OSError, RecursionError):
         return False
     return isinstance(tree, dict) and (
-        dialect_of(tree) is not NATIVE or ("name" in tree and len(set(tree) & set(Experiment.model_fields)) > 1)
+        dialect_of(tree) is not NATIVE or ("name" in tree and len(set(tree) & set(ExperimentFile.model_fields)) > 1)
     )
 
 

@@ -16,21 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from bakeoff.errors import UsageError
-from bakeoff.results.reading import reading_line
-from bakeoff.spec.experiment import Analysis, Experiment, Summary
+from bakeoff.spec.experiment import Analysis, ExperimentFile, Summary
 
 if TYPE_CHECKING:
     from bakeoff.records.conditions import Share
-    from bakeoff.records.edition import Edition
     from bakeoff.records.looks import Look
+    from bakeoff.records.recorded import Recorded
     from bakeoff.records.run import Uncounted
-    from bakeoff.results.importers.foreign import Message, Source
+    from bakeoff.results.importers.foreign import Message, Source, Transcript
     from bakeoff.spec.workload import Scalar
 
 Array = npt.NDArray[np.float64]
 Series = tuple[Array, Array]
 """(steps, values) of one metric that a run logged by step."""
-FAILED = ("failed", "timeout")
 UNFINISHED = ("planned", "running")
 """Statuses of a run that may still get an outcome of its own."""
 NOTHING: Mapping[str, Any] = {}
@@ -77,8 +75,8 @@ class Row:
     """A level above the task, where the source has one."""
     source: Source | None = None
     """Where the run was read from, if another tool wrote it."""
-    transcript: Callable[[], Sequence[Message]] | None = None
-    """Reads what was said in the run, if the source has it."""
+    transcript: Transcript | None = None
+    """Reads what was said in the run, if the source has it; `messages` calls it."""
     stage: int = 0
     """How many smaller plans results were seen of before this run was planned."""
     position: int = 0
@@ -89,7 +87,7 @@ class Row:
     """In an edition of ours: all its parameters, nested; `params` are those that become columns of a table."""
     tries: int = 1
     """How often it was tried; `attempts` reads them."""
-    edition: Edition | None = field(default=None, repr=False, compare=False)
+    edition: Recorded | None = field(default=None, repr=False, compare=False)
     """The edition of ours that recorded it."""
 
     @property
@@ -105,6 +103,10 @@ class Row:
     def attempts(self) -> list[dict[str, Any]]:
         """Read what is recorded about each try; empty for runs of other tools."""
         return [] if self.edition is None else self.edition.attempts(self.position)
+
+    def messages(self) -> Sequence[Message]:
+        """Read what was said in the run; empty where the source does not have it. Raises UsageError for a changed source."""
+        return () if self.transcript is None or self.source is None else self.transcript(self.source)
 
     def has(self, metric: str) -> bool:
         return metric in self.series or is_number(self.metrics.get(metric))
@@ -163,10 +165,12 @@ class Results:
     """Runs that could not be read, one line each."""
     uncounted: Mapping[str, Uncounted] = field(default_factory=dict)
     """For editions of ours: by arm, the tries that do not count."""
-    edition: Edition | None = None
+    edition: Recorded | None = None
     """Set for one edition of ours: its registration and its sequential test are read from it."""
-    experiment: Experiment | None = None
+    experiment: ExperimentFile | None = None
     """For one edition of ours: what was run."""
+    file: Path | None = None
+    """For one edition of ours: the experiment file that its newest session was run from, where it still is."""
     looks: tuple[Look, ...] = ()
     """For editions of ours: the means and verdicts that were shown before."""
     declared: Declared | None = None
@@ -211,8 +215,8 @@ class Results:
         number and not a boolean, or the only boolean where there is no number. Raises UsageError where that leaves a
         choice.
         """
-        if self.analysis.metric is not None:
-            return list(dict.fromkeys((self.analysis.metric, *self.analysis.primary)))
+        if self.analysis.metrics:
+            return self.analysis.metrics
         if self.usual is not None and (usual := self.usual(self.metrics)):
             return list(usual)
         flags = {
@@ -232,19 +236,14 @@ class Results:
     def known_metrics(self) -> str:
         """The end of an error about a metric: which ones there are."""
         if not self.metrics:
-            how = f" ({reading_line(self.reading)})" if self.reading.get("tools") else ""
-            return f"no run reports any metric{how}"
+            return "no run reports any metric"
         more = f" and {len(self.metrics) - NAMES_SHOWN} more" if len(self.metrics) > NAMES_SHOWN else ""
         return f"runs report {', '.join(self.metrics[:NAMES_SHOWN])}{more}"
 
-    def editions(self) -> list[Edition]:
+    def editions(self) -> list[Recorded]:
         """Every edition of ours that rows come from."""
         own = [] if self.edition is None else [self.edition]
         return own + [edition for part in self.parts for edition in part.editions()]
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """Read when, where and by which code the runs were run; empty for runs of other tools."""
-        return [session for edition in self.editions() for session in edition.sessions()]
 
     @property
     def is_sequential(self) -> bool:
@@ -281,7 +280,7 @@ def number_repeats(rows: Sequence[Row]) -> list[Row]:
     for row in numbered:
         if row.seed is None and row.arm in seeded:
             raise UsageError(
-                f"{row.name}: its seed is not known, but other runs of {row.arm!r} have one; name it like NAME_s3, or "
-                "write `seed` into its metrics.jsonl"
+                f"{row.name}: its seed is not known, but other runs of {row.arm!r} have one; name it like NAME_s3, "
+                "write `seed` into its metrics.jsonl or configuration, or say --seed-from or --arm-from"
             )
     return numbered

@@ -97,6 +97,33 @@ def test_a_torn_result_is_one_line(read: Read, tmp_path: Path, content: str, rea
     assert "\n" not in str(refused.value)
 
 
+def test_a_reward_that_is_not_a_number_is_a_failure_and_keeps_the_range(read: Read, tmp_path: Path) -> None:
+    shutil.copytree(JOBS / "models", tmp_path / "jobs")
+    path = tmp_path / "jobs" / "small" / "task-1__0" / "result.json"
+    result = json.loads(path.read_text())
+    result["verifier_result"]["rewards"]["reward"] = float("nan")
+    path.write_text(json.dumps(result))
+    results = read(tmp_path / "jobs")
+    assert results.analysis.bounds == (0, 1)
+    assert compared(results)["candidate_mean"] == pytest.approx(3 / 12)  # it was 1 of 4 that small solves
+
+
+@pytest.mark.parametrize(
+    "changes", [{"config": {"agent": 3}}, {"verifier_result": {"rewards": "x"}}, {"agent_info": True}]
+)
+def test_fields_of_another_type_are_one_line_with_the_file(
+    read: Read, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    shutil.copytree(JOBS / "models" / "small", tmp_path / "small")
+    path = tmp_path / "small" / "task-1__0" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(
+        UsageError, match="small: is not as Harbor writes it, or was changed: AttributeError"
+    ) as refused:
+        read(tmp_path / "small")
+    assert "\n" not in str(refused.value)
+
+
 def test_one_trial_can_be_named(read: Read) -> None:
     (row,) = read("harbor/models/small/task-1__0").rows
     assert (row.task, row.metrics) == ("task-1", {"reward": 1.0})
@@ -113,3 +140,12 @@ def test_attempts_of_jobs_that_are_seeds_are_repeats(read: Read) -> None:
     small = [row for row in results.rows if row.arm.endswith("small")]
     assert len({(row.task, row.seed, row.rollout) for row in small}) == len(small) == 24
     assert {row.rollout for row in small} == {0, 1}
+
+
+def test_planned_trials_without_a_directory_are_counted_in_the_reading_line(read: Read, tmp_path: Path) -> None:
+    shutil.copytree(JOBS / "models", tmp_path / "jobs")
+    for trial in sorted((tmp_path / "jobs" / "small").glob("task-[56]__*")):
+        shutil.rmtree(trial)  # the job was stopped before two of its six tasks
+    line = reading_line(read(tmp_path / "jobs").reading)
+    assert "4 trials planned on tasks without a directory (not read)" in line
+    assert "planned" not in reading_line(read("harbor/models").reading)

@@ -17,6 +17,8 @@ from bakeoff.errors import UsageError
 from bakeoff.results.importers.inspect_logs import InspectLogs, unzstd
 from bakeoff.results.reading import reading_line
 from bakeoff.results.table import Results
+from bakeoff.verdicts.answer import answer
+from bakeoff.verdicts.question import Compare
 from support.tables import compared
 
 LOGS = Path(__file__).parents[2] / "fixtures" / "inspect"
@@ -235,7 +237,7 @@ def test_logs_in_which_every_sample_errored_are_refused_with_the_reading_line(re
     samples = [{"id": i, "epoch": 1, "error": "no network"} for i in range(1, 13)]
     results = read(pack(tmp_path / "errors.eval", {**entries, "summaries.json": json.dumps(samples).encode()}))
     with pytest.raises(UsageError, match=r"no run reports any metric \(read 12 samples .*12 of 12 samples errored"):
-        results.primary()
+        answer(results, Compare())
 
 
 def test_samples_that_were_retried_are_counted(read: Read, tmp_path: Path) -> None:
@@ -343,3 +345,65 @@ def test_fields_paths_and_patterns_name_arms_tasks_and_seeds(read: Read) -> None
         read("inspect/skill", seed="model")
     with pytest.raises(UsageError, match=r"--arm-from path:zzz does not match this path"):
         read("inspect/skill", arm="path:zzz")
+
+
+def test_the_reading_line_names_settings_that_differ_together_with_the_arm(read: Read, tmp_path: Path) -> None:
+    for name, temperature in (("a", 0.0), ("b", 0.7)):
+        settings = {
+            "eval__model": name,
+            "eval__model_generate_config": {"temperature": temperature},
+            "eval__eval_id": name,
+        }
+        with_header(log("skill"), tmp_path / f"{name}.eval", **settings)
+    line = reading_line(read(tmp_path).reading)
+    assert "; arm = model (config.temperature differs with it)" in line
+
+
+def test_every_metric_has_its_own_range(read: Read) -> None:
+    results = read(LOGS / "epochs")
+    ranges = {name: results.analysis.about(name).bounds for name in results.metrics}
+    assert ranges == {"letters": (0, 1), "parts/length": None, "parts/right": None, "includes": (0, 1)}
+
+
+def test_an_accuracy_over_other_numbers_than_shares_has_no_range(read: Read, tmp_path: Path) -> None:
+    entries = unpack(log("skill"))
+    samples = [{"id": i, "epoch": 1, "scores": {"match": {"value": i}}} for i in range(1, 13)]
+    results = read(pack(tmp_path / "points.eval", {**entries, "summaries.json": json.dumps(samples).encode()}))
+    assert results.analysis.about("match").bounds is None
+
+
+def test_the_mean_of_a_log_that_a_newer_one_replaces_is_not_shown(read: Read, tmp_path: Path) -> None:
+    for number in (1, 2):
+        settings = {"eval__eval_id": str(number), "eval__created": f"2026-01-0{number}T00:00:00+00:00"}
+        with_header(log("skill", 1), tmp_path / f"{number}.eval", **settings)
+    results = read(tmp_path, reruns="newest")
+    line = reading_line(results.reading)
+    assert "12 samples of older logs left out (--reruns newest)" in line and "is not known" not in line
+
+
+def test_logs_without_samples_are_refused_with_the_reason(read: Read, tmp_path: Path) -> None:
+    path = with_header(log("skill"), tmp_path / "x.eval", eval__config={"log_samples": False})
+    results = read(pack(path, {**unpack_plain(path), "summaries.json": b"[]"}))
+    with pytest.raises(UsageError, match=r"1 log without samples \(log_samples is off\)"):
+        answer(results, Compare())
+
+
+def unpack_plain(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_an_infinite_score_is_refused_with_its_sample(read: Read, tmp_path: Path) -> None:
+    samples = [{"id": i, "epoch": 1, "scores": {"match": {"value": 0.5}}} for i in range(1, 13)]
+    samples[3]["scores"] = {"match": {"value": float("inf")}}
+    entries = unpack(log("skill", 1))
+    pack(tmp_path / "a.eval", {**entries, "summaries.json": json.dumps(samples).encode()})
+    with pytest.raises(UsageError, match="task 'sums/4': match is inf"):
+        answer(read(log("skill"), tmp_path / "a.eval"), Compare())
+
+
+def test_a_log_that_was_never_scored_is_refused_and_not_judged_as_failed(read: Read, tmp_path: Path) -> None:
+    samples = [{"id": i, "epoch": 1, "scores": None} for i in range(1, 13)]  # inspect eval --no-score
+    path = pack(tmp_path / "a.eval", {**unpack(log("skill", 1)), "summaries.json": json.dumps(samples).encode()})
+    with pytest.raises(UsageError, match=r"a\.eval: no sample was scored.*inspect score"):
+        read(log("skill"), path)

@@ -75,6 +75,20 @@ def test_another_mean_of_the_results_file_is_shown(read: Read, tmp_path: Path) -
     assert "lm-eval's own acc is 0.9, ours is 0.55" in reading_line(read(tmp_path / "small").reading)
 
 
+def test_our_mean_beside_the_tools_counts_a_document_without_a_number_as_the_verdict_does(
+    read: Read, tmp_path: Path
+) -> None:
+    shutil.copytree(RESULTS / "models", tmp_path / "models")
+    (samples,) = (tmp_path / "models" / "small").glob("samples_sums_mc_*")
+    rows = [json.loads(line) for line in samples.read_text().splitlines()]
+    right = next(row for row in rows if row["acc"] == 1.0)
+    right["acc"] = float("nan")
+    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = read(tmp_path / "models")
+    assert compared(results, metric=["acc"])["candidate_mean"] == pytest.approx(10 / 20)  # was 11 of 20
+    assert reading_line(results.reading).endswith("lm-eval's own acc is 0.55, ours is 0.5")
+
+
 def test_torn_files_are_one_line(read: Read, tmp_path: Path) -> None:
     shutil.copytree(RESULTS / "models" / "small", tmp_path / "small")
     (samples,) = (tmp_path / "small").glob("samples_echo_*")

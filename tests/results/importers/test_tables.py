@@ -11,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+import bakeoff
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.table_roles import Columns
 from bakeoff.results.importers.tables import frame_results, read_tables
@@ -88,9 +89,14 @@ def test_flags_name_columns_and_mistakes_list_those_that_are_there() -> None:
         rows(of_frame(frame, Columns(arm="nope")))
 
 
-@pytest.mark.parametrize("name", ["condition", "model", "policy", "variant"])
+@pytest.mark.parametrize("name", ["condition", "model", "policy", "variant", "algo"])
 def test_arms_are_found_under_their_usual_names(name: str) -> None:
     assert rows(of_frame(pl.DataFrame(ROWS).rename({"arm": name})))[0].arm == "old"
+
+
+@pytest.mark.parametrize("name", ["env", "env_id", "instance_id", "problem_id"])
+def test_tasks_are_found_under_their_usual_names(name: str) -> None:
+    assert rows(of_frame(pl.DataFrame(ROWS).rename({"task": name})))[0].task == "t1"
 
 
 def test_the_metric_is_the_only_number_or_has_a_usual_name() -> None:
@@ -342,3 +348,42 @@ def test_numbers_as_spreadsheets_write_them_are_read(texts: list[str], value: fl
 def test_numbers_that_can_be_misread_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         of_frame([{"arm": "A", "seed": seed, "score": text} for seed, text in enumerate(texts)])
+
+
+@pytest.mark.parametrize("names", [("1", "01"), ("1.1", "1.10"), ("true", "True")])
+@pytest.mark.parametrize("column", ["arm", "task"])
+def test_numbers_that_name_something_are_names_as_they_are_written(
+    tmp_path: Path, column: str, names: tuple[str, str]
+) -> None:
+    other = "task" if column == "arm" else "arm"
+    lines = [f"{name},{row},{row * 2}" for name in names for row in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join([f"{column},{other},score", *lines]))
+    (tmp_path / "more.csv").write_text(f"{column},{other},score\n{names[1]},3,5\n")
+    for files in (["t.csv"], ["t.csv", "more.csv"]):
+        table = read_tables([tmp_path / file for file in files], Columns())
+        assert {getattr(row, column) for row in table.rows} == {*names}
+
+
+def test_names_beside_one_column_for_each_arm_are_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("task,plain,fancy\n1,1,2\n01,2,1\n001,3,2\n")
+    table = read_tables([tmp_path / "t.csv"], Columns())
+    assert {(row.arm, row.task) for row in table.rows} == {
+        (a, t) for a in ("plain", "fancy") for t in ("1", "01", "001")
+    }
+
+
+@pytest.mark.parametrize("score", ["1e400", "-1e400", "9" * 400, "-" + "9" * 5000, "inf"])
+@pytest.mark.parametrize("all_cells", [True, False])
+def test_a_number_beyond_all_floats_is_refused_in_one_line(tmp_path: Path, score: str, all_cells: bool) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "arm,seed,score\n"
+        + "".join(f"{a},{s},{score if all_cells or a + str(s) == 'a0' else s}\n" for a in "ab" for s in range(4))
+    )
+    with pytest.raises(UsageError, match=r"score is -?inf, and no mean and spread can be computed from it"):
+        bakeoff.compare(path)
+
+
+def test_names_and_seeds_may_be_numbers_beyond_all_floats() -> None:
+    table = of_frame([{"arm": 10**400 + arm, "seed": 10**400 + s, "score": s} for arm in (1, 2) for s in range(3)])
+    assert {(row.arm, row.seed) for row in table.rows} == {(str(10**400 + arm), s) for arm in (1, 2) for s in range(3)}

@@ -28,6 +28,7 @@ note names the other one.
 |---|---|
 | `foreign` | the interface: `Importer`, `ForeignRun`, `Source`, `Log`, `Reading` |
 | `identity` | arms, tasks and seeds of runs by what differs or by what flags say; reruns |
+| `transcripts` | messages of any shape, and files that changed since their runs were read |
 | `assembly` | what importers yield as `Results`, and the reading line |
 | `inspect_logs` | `.eval` and `.json` logs of Inspect AI |
 | `harbor_jobs` | job directories of Harbor |
@@ -55,8 +56,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff import plugins
 from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.plugins import load_all
 
 if TYPE_CHECKING:
     from bakeoff.results.importers.foreign import Importer, Item
@@ -81,9 +82,12 @@ class Editions:
         return [path] if is_edition(path) else [paths.directory for paths in editions(path)[-1:]]
 
     def read(self, paths: Sequence[Path]) -> Results:
-        from bakeoff.results.editions import open_editions
+        from bakeoff.records.layout import EditionPaths
+        from bakeoff.results.editions import open_edition
 
-        return open_editions([str(path) for path in paths], Path())
+        if len(paths) > 1:
+            raise UsageError(f"{paths[1]}: say which arm of it, as in {paths[1]}:ARM")
+        return open_edition(EditionPaths(paths[0].resolve()))
 
 
 class PlugIn:
@@ -138,7 +142,7 @@ class _Watched(Sequence[Path]):
 
 def plug_ins(notes: list[str]) -> Iterator[Importer]:
     """Yield importers of other packages. One that cannot be imported is a line in `notes`."""
-    for name, loaded in plugins.load_all(GROUP, notes.append):
+    for name, loaded in load_all(GROUP, notes.append):
         try:
             yield PlugIn(name, loaded() if isinstance(loaded, type) else loaded)
         except Exception as error:  # code of other packages
@@ -237,6 +241,8 @@ class Importers:
             if (explain := getattr(importer, "misses", None)) is not None and (reason := explain(path)) is not None
         ]
         names = ", ".join(dict.fromkeys(importer.name for importer in importers))
+        # Inspect has a reason for every directory and every .json, so that of another format is closer.
+        near.sort(key=lambda reason: reason.startswith("Inspect:"))
         return f"tried {names}" + (f"; nearest is {near[0]}" if near else "")
 
 
@@ -257,32 +263,46 @@ def read(claims: Sequence[Claim], label: str, overrides: Overrides | None = None
     runs that cannot be read are in `Results.problems`.
     """
     from bakeoff.results.importers.assembly import as_results
+    from bakeoff.results.importers.transcripts import file_state
     from bakeoff.results.table import Results
 
     paths: dict[Importer, list[Path]] = {}
     for claim in claims:
         paths.setdefault(claim.importer, []).extend(claim.paths)
     _refuse_twice(claims)
-    before = {path: _state(path) for claimed in paths.values() for path in claimed}
+    states = ((path, file_state(path)) for claimed in paths.values() for path in claimed)
+    before = {path: state for path, state in states if state is not None}
     streams: list[Iterable[Item]] = []
     whole: Results | None = None
     for importer, claimed in paths.items():
-        read_from = importer.read(claimed)
+        watched = _Watched(claimed)
+        read_from = importer.read(watched)
         if not isinstance(read_from, Results):
-            streams.append(read_from)
+            streams.append(_one_line(importer.name, read_from, watched))
         elif len(paths) == 1:
             whole = read_from
         else:
             raise UsageError(f"{claimed[0]}: {importer.name} can only be asked about without other sources beside them")
     try:
-        results = whole or as_results(chain.from_iterable(streams), label, overrides)
+        results = whole or as_results(chain.from_iterable(streams), label, overrides, before)
     except (ValueError, OSError, KeyError, TypeError) as error:
         raise UsageError(f"{label}: {error}") from error
     notes = dict.fromkeys(note for claim in claims for note in claim.notes)
-    changed = [path for path, state in before.items() if state is not None and _state(path) != state]
+    changed = [path for path, state in before.items() if file_state(path) != state]
     notes |= dict.fromkeys(f"{path} changed while it was read; ask again when it is complete" for path in changed)
     sources = tuple(path for claimed in paths.values() for path in claimed)
     return replace(results, notes=(*results.notes, *notes), sources=sources if not results.editions() else ())
+
+
+def _one_line(name: str, items: Iterable[Item], watched: _Watched) -> Iterator[Item]:
+    """Yield what an importer reads. A file whose fields are of other types than its tool writes is a UsageError of one line."""
+    try:
+        yield from items
+    except (ValueError, OSError, LookupError, TypeError, AttributeError) as error:
+        lines = str(error).splitlines() or [""]
+        raise UsageError(
+            f"{watched.last}: is not as {name} writes it, or was changed: {type(error).__name__}: {lines[0]}"
+        ) from error
 
 
 def _refuse_twice(claims: Sequence[Claim]) -> None:
@@ -294,12 +314,3 @@ def _refuse_twice(claims: Sequence[Claim]) -> None:
             if place in known and place.is_file():
                 raise UsageError(f"{path} is read twice; the same run cannot count twice")
             known.add(place)
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    """Return what changes when a file grows; None for directories and for what is no file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_size, status.st_mtime_ns) if path.is_file() else None

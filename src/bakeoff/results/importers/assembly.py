@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.foreign import STATUSES, ForeignRun, Item, Mean, Measure, Reading
-from bakeoff.results.importers.identity import Overrides, apply, arms_of, settle_reruns
+from bakeoff.results.importers.foreign import STATUSES, ForeignRun, Item, Mean, Measure, Reading, Transcript
+from bakeoff.results.importers.identity import Arms, Overrides, apply, arms_of, settle_reruns
+from bakeoff.results.importers.transcripts import FileState, Unchanged
 from bakeoff.results.table import Results, Row, is_number, number_repeats
 from bakeoff.spec.experiment import Analysis, Summary
 
@@ -23,8 +24,16 @@ MEAN_TOLERANCE = 5e-4
 """Share by which a tool's own mean may differ from ours: tools print three or four digits."""
 
 
-def as_results(items: Iterable[Item], label: str, overrides: Overrides | None = None) -> Results:
-    """Make one table of what importers yielded: arms get names, and readings become notes and settings."""
+def as_results(
+    items: Iterable[Item],
+    label: str,
+    overrides: Overrides | None = None,
+    states: Mapping[Path, FileState] | None = None,
+) -> Results:
+    """Make one table of what importers yielded: arms get names, and readings become notes and settings.
+
+    `states` are those of files before they were read; transcripts are read of unchanged ones only.
+    """
     overrides = overrides or Overrides()
     rows: list[Row] = []
     runs: list[ForeignRun] = []
@@ -37,14 +46,14 @@ def as_results(items: Iterable[Item], label: str, overrides: Overrides | None = 
         else:
             runs.append(item)
     apply(runs, overrides)
-    arms, fields = arms_of(runs, overrides)
-    left_out = settle_reruns(runs, arms, overrides.reruns)
+    arms = arms_of(runs, overrides)
+    left_out = settle_reruns(runs, arms.names, overrides.reruns)
     notes = [note for reading in readings for note in reading.notes]
-    if len(fields) > 1:
-        notes.append(f"arms are told apart by {', '.join(fields)}")
-    reading = _account(runs, arms, fields, readings, overrides, left_out) if runs else {}
+    if len(arms.fields) > 1:
+        notes.append(f"arms are told apart by {', '.join(arms.fields)}")
+    reading = _account(runs, arms, readings, overrides, left_out) if runs else {}
     groups = _groups(runs)
-    rows += _rows(runs, arms)
+    rows += _rows(runs, arms.names, states or {})
     return Results(
         rows=number_repeats(rows),
         label=label,
@@ -63,7 +72,7 @@ def training_metrics(known: Sequence[str]) -> Sequence[str]:
     return next((names for names in TRAINING_METRICS if set(names) <= set(known)), ())
 
 
-def _rows(runs: list[ForeignRun], arms: Sequence[str]) -> list[Row]:
+def _rows(runs: list[ForeignRun], arms: Sequence[str], states: Mapping[Path, FileState]) -> list[Row]:
     """Return a row for each run, and empty `runs` on the way: a million runs are not in memory twice.
 
     `arms` has the name for each. Raises UsageError where a run was read twice, such as through a link.
@@ -73,6 +82,7 @@ def _rows(runs: list[ForeignRun], arms: Sequence[str]) -> list[Row]:
     runs.reverse()
     members: dict[Path, set[str | None]] = {}
     repeats: dict[tuple[str, str, int], int] = {}
+    unchanged = cache(partial(_unchanged, states))
     while runs:
         run = runs.pop()
         source, arm = run.source, next(names)
@@ -103,10 +113,14 @@ def _rows(runs: list[ForeignRun], arms: Sequence[str]) -> list[Row]:
                 error=run.error,
                 group=run.group,
                 source=source,
-                transcript=run.transcript,
+                transcript=None if run.transcript is None else unchanged(run.transcript, source.path),
             )
         )
     return rows
+
+
+def _unchanged(states: Mapping[Path, FileState], transcript: Transcript, path: Path) -> Transcript:
+    return Unchanged(transcript, path, states[path]) if path in states else transcript
 
 
 def _analysis(rows: Sequence[Row], readings: Sequence[Reading]) -> Analysis:
@@ -127,9 +141,14 @@ def _analysis(rows: Sequence[Row], readings: Sequence[Reading]) -> Analysis:
     if not measures or analysis.metric is not None:
         return analysis
     metric, first = next(iter(measures.items()))
-    directions = {name: measure.direction for name, measure in measures.items() if measure.direction is not None}
     return analysis.model_copy(
-        update={"metric": metric, "direction": first.direction, "bounds": first.bounds, "directions": directions}
+        update={
+            "metric": metric,
+            "direction": first.direction,
+            "directions": {name: measure.direction for name, measure in measures.items() if measure.direction},
+            "bounds": first.bounds,
+            "ranges": {name: measure.bounds for name, measure in measures.items() if measure.bounds is not None},
+        }
     )
 
 
@@ -147,32 +166,32 @@ def _groups(runs: Sequence[ForeignRun]) -> dict[str, dict[str, str]]:
 
 def _account(
     runs: Sequence[ForeignRun],
-    arms: Sequence[str],
-    fields: Sequence[str],
+    arms: Arms,
     readings: Sequence[Reading],
     overrides: Overrides,
     left_out: int,
 ) -> dict[str, Any]:
     """Count what the reading line says (`results.reading` makes the sentence)."""
     outcomes = Counter((run.outcome, run.error is not None) for run in runs)
-    infra = sum(
-        run.error is not None and overrides.infra_error is not None and bool(overrides.is_infrastructure(run.error))
-        for run in runs
-    )
+    infra = sum(run.error is not None and bool(overrides.is_infrastructure(run.error)) for run in runs)
     sizes = Counter(run.log.path if run.log is not None else run.source.path for run in runs)
     tools: dict[str, list[str]] = {}
+    called: dict[str, str] = {}
     for reading in readings:
         if reading.tool:
             tools.setdefault(reading.tool, []).append(reading.version)
+        called |= reading.labels
     return {
         "tools": {tool: sorted(set(versions) - {""}) for tool, versions in tools.items()},
         "unit": next((reading.unit for reading in readings), "run"),
-        "source": "log" if any(run.log is not None for run in runs) else "file",
+        "source": "log" if any(run.log is not None for run in runs) else _source(runs),
         "runs": len(runs),
         "logs": len(sizes),
         "each": next(iter(sizes.values())) if len(set(sizes.values())) == 1 else None,
-        "arms": list(dict.fromkeys(arms)),
-        "arm_from": list(fields),
+        "arms": list(dict.fromkeys(arms.names)),
+        "arm_from": [called.get(field, field) for field in arms.fields],
+        "arm_labels": arms.fields,
+        "together": [called.get(field, field) for field in arms.together],
         "failed": sum(number for (outcome, _), number in outcomes.items() if outcome == "failed"),
         "unscored": sum(
             run.outcome == "failed" and run.error is None and not run.metrics and not run.series for run in runs
@@ -184,6 +203,10 @@ def _account(
         "means": _other_means(runs, readings),
         "remarks": list(dict.fromkeys(remark for reading in readings for remark in reading.remarks)),
     }
+
+
+def _source(runs: Sequence[ForeignRun]) -> str:
+    return "directory" if all(path.is_dir() for path in {run.source.path for run in runs}) else "file"
 
 
 def _other_means(runs: Sequence[ForeignRun], readings: Sequence[Reading]) -> list[dict[str, Any]]:
@@ -199,10 +222,13 @@ def _other_means(runs: Sequence[ForeignRun], readings: Sequence[Reading]) -> lis
     for run in runs:
         if run.log is not None:
             by_log.setdefault(run.log.path, []).append(run)
+    means = [
+        (mean, reading) for mean, reading in means if mean.log in by_log
+    ]  # else another log counts (--reruns newest)
     measures = {name: measure for reading in readings for name, measure in reading.metrics.items()}
     differing = []
     for mean, reading in means:
-        chosen = [run for run in by_log.get(mean.log, ()) if _is_part(run, mean)]
+        chosen = [run for run in by_log[mean.log] if _is_part(run, mean)]
         values = [
             float(value)  # type: ignore[arg-type]
             for run in chosen
@@ -210,7 +236,7 @@ def _other_means(runs: Sequence[ForeignRun], readings: Sequence[Reading]) -> lis
         ]
         values = [value for value in values if math.isfinite(value)]
         failure = _failure(measures.get(mean.metric))
-        failed = sum(run.outcome == "failed" for run in chosen)
+        failed = sum(_has_failed(run, mean.metric) for run in chosen)
         known = values + [failure] * failed if failure is not None else values
         ours, scored = _mean(known), _mean(values)
         if not _close(ours, mean.value) or (failed and failure is None):
@@ -227,6 +253,13 @@ def _other_means(runs: Sequence[ForeignRun], readings: Sequence[Reading]) -> lis
                 }
             )
     return differing
+
+
+def _has_failed(run: ForeignRun, metric: str) -> bool:
+    """Whether a run counts as failed in a verdict on a metric: one that was scored and has no number for it does, too."""
+    value = run.metrics.get(metric)
+    has_number = is_number(value) and math.isfinite(value)  # type: ignore[arg-type]
+    return run.outcome == "failed" or (run.outcome == "scored" and not has_number)
 
 
 def _is_part(run: ForeignRun, mean: Mean) -> bool:

@@ -10,7 +10,6 @@ CAMPAIGN/manifest.json, runs/*     all runs of a campaign, also those that never
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from bakeoff.records.series import read_block, read_jsonl
 from bakeoff.results.editions import as_floats
 from bakeoff.results.importers.files import number, read_csv, read_json, read_lines
 from bakeoff.results.importers.foreign import ForeignRun, Item, Outcome, Reading, Source
+from bakeoff.results.importers.identity import name_and_seed
 from bakeoff.results.importers.table_roles import STATUS_OF, status_word
 from bakeoff.results.table import Row
 from bakeoff.results.table import Series as Column
@@ -43,7 +43,6 @@ OUTCOME_OF: Mapping[str, Outcome] = {
     "running": "running", "planned": "running",
 }  # fmt: skip
 """Outcomes of our statuses."""
-_NAME = re.compile(r"(?P<arm>.+?)[_.\-]+(?:seed|s)[_=\-]?(?P<seed>\d+)", re.IGNORECASE)
 
 
 class RunDirectories:
@@ -179,15 +178,6 @@ def checked_run_id(name: str, directory: Path) -> str:
     if slug(name, 255) != name:
         raise UsageError(f"{directory}: {name!r} cannot be a run id")
     return name
-
-
-def name_and_seed(name: str) -> tuple[str, int | None]:
-    """(`full`, 3) of `full_s3`, `full.seed3` and the like: the arm, and the seed that a run's name ends in."""
-    if match := _NAME.fullmatch(name):
-        return match["arm"], int(match["seed"])
-    if match := re.fullmatch(r"s(?:eed)?_?(\d+)", name):
-        return name, int(match[1])
-    return name, None
 
 
 def read_metrics(directory: Path) -> dict[str, Scalar] | None:

@@ -10,6 +10,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,26 @@ def decode_object(data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("a JSON object was expected")
     return content
+
+
+def read_whole_json(path: Path, tool: str) -> dict[str, Any]:
+    """Return the object of a JSON file that a tool wrote. Raises UsageError with the reason where that is not possible."""
+    try:
+        data = path.read_bytes()
+        return decode_object(data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        reason = f"is not whole JSON: {error}" if data.strip() else "is empty"
+        raise UsageError(f"{path}: {reason}; {tool} is writing it, or it was cut off") from error
+
+
+def seconds(text: Any) -> float | None:
+    """Return a time in ISO 8601 as seconds since the epoch; None for anything else."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,8 @@ STATUSES: Mapping[Outcome | None, str] = {
 """Outcomes as statuses of a `Row`."""
 DIRECTORY = "directory"
 """The label that names an arm only where no other label tells runs apart."""
+BY_FILE = {DIRECTORY: "file"}
+"""`Reading.labels` where that label is the name of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,27 @@ class Message(NamedTuple):
 
     role: str
     content: str
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    """As in the chat-completions interface: `id`, `type`, and `function` with its `name` and `arguments` as JSON text."""
+    tool_call_id: str | None = None
+    """The call that a message of role `tool` answers."""
+    reasoning: str = ""
+
+    def as_recorded(self) -> dict[str, Any]:
+        """Return the message as steps of a trajectory have it."""
+        recorded: dict[str, Any] = {"role": self.role, "content": self.content}
+        for name, value in (
+            ("reasoning_content", self.reasoning),
+            ("tool_calls", list(self.tool_calls)),
+            ("tool_call_id", self.tool_call_id),
+        ):
+            if value:
+                recorded[name] = value
+        return recorded
+
+
+Transcript = Callable[[Source], Sequence[Message]]
+"""Reads what was said in the run that a source names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +114,9 @@ class ForeignRun:
     started_at: float | None = None
     ended_at: float | None = None
     """Seconds since the epoch."""
-    transcript: Callable[[], Sequence[Message]] | None = None
-    """Called when somebody opens the run, and not before."""
+    transcript: Transcript | None = None
+    """Called with `source` when somebody opens the run, and not before. One function may serve all runs of a file; a file that
+    changed since its runs were read is refused before it is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +163,8 @@ class Reading:
     """What the tool calls a run, for the reading line: `sample`, `trial`."""
     remarks: Sequence[str] = ()
     """Short clauses of the reading line, such as `3 samples have an error and a score (scored)`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What the reading line calls a label, where its name does not say it: `{"arm": "config.condition"}`."""
 
 
 Item = ForeignRun | Row | Reading

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import UsageError
+from bakeoff.results.importers.files import read_whole_json, seconds
 from bakeoff.results.importers.foreign import (
     DIRECTORY,
     ForeignRun,
@@ -18,13 +17,19 @@ from bakeoff.results.importers.foreign import (
     Log,
     Mean,
     Measure,
+    Message,
     Outcome,
     Reading,
     Source,
+    Transcript,
 )
+from bakeoff.results.importers.transcripts import Unchanged, file_state, message_of
 
 TOOL = "Harbor"
 RESULT, CONFIG = "result.json", "config.json"
+TRAJECTORY = "agent/trajectory.json"
+"""What agents write that keep a trajectory in Harbor's own format (ATIF). A trial of several steps has one for each step."""
+_ROLES = {"agent": "assistant"}
 _CAUSES = {
     "sandbox_failed": "EnvironmentStartTimeoutError SandboxBuildFailedError AgentSetupTimeoutError HealthcheckError "
     "SandboxLikelyOutOfMemoryError MemoryLimitExceededError SSHAccessError GKEExecStreamClosedError GKEPodNotFoundError "
@@ -61,6 +66,8 @@ class HarborJobs:
 
     def misses(self, path: Path) -> str | None:
         """Say why a path that could be a job is none."""
+        if path.is_file() and path.name == RESULT:
+            return f"a job is a directory; name {path.parent}"
         if path.is_dir() and (path / RESULT).is_file():
             return f"{RESULT} has no n_total_trials, and no directory in it has a trial's {RESULT}"
         return None
@@ -82,14 +89,17 @@ class HarborJobs:
                 outcome = trial.outcome(causes)
                 metrics = trial.rewards if outcome == "scored" else {}
                 names |= dict.fromkeys(sorted(trial.rewards, key=lambda name: name != "reward"))
-                unit = unit and all(0 <= value <= 1 for value in trial.rewards.values())
+                unit = unit and not any(value < 0 or value > 1 for value in trial.rewards.values())  # NaN is neither
                 yield ForeignRun(
                     labels=trial.labels, source=Source(trial.path), header=trial.result or trial.config, log=job.log,
                     task=task, group=trial.dataset, run=str(trial.path), outcome=outcome, error=trial.error, metrics=metrics,
-                    started_at=_seconds((trial.result or {}).get("started_at")),
-                    ended_at=_seconds((trial.result or {}).get("finished_at")),
+                    started_at=seconds((trial.result or {}).get("started_at")),
+                    ended_at=seconds((trial.result or {}).get("finished_at")), transcript=trial.transcript(),
                 )  # fmt: skip
-            yield from job.absent()
+            absent = list(job.absent())
+            yield from absent
+            if (unknown := job.planned - len(job.trials) - len(absent)) > 0:
+                causes["planned on tasks without a directory (not read)"] += unknown
             means += job.means(list(names))
         measure = Measure("maximize", (0, 1) if unit else None)
         remarks = [f"{number} trial{'' if number == 1 else 's'} {text}" for text, number in causes.items()]
@@ -103,8 +113,8 @@ class _Trial:
 
     def __init__(self, path: Path, job: str) -> None:
         self.path = path
-        self.result: dict[str, Any] | None = _json(path / RESULT) if (path / RESULT).is_file() else None
-        self.config: dict[str, Any] = (self.result or {}).get("config") or _json(path / CONFIG)
+        self.result: dict[str, Any] | None = read_whole_json(path / RESULT, TOOL) if (path / RESULT).is_file() else None
+        self.config: dict[str, Any] = (self.result or {}).get("config") or read_whole_json(path / CONFIG, TOOL)
         facts = self.result or {}
         self.checksum = str(facts.get("task_checksum") or "")
         place = (self.config.get("task") or {}).get("path") or (self.config.get("task") or {}).get("name") or path.name
@@ -157,6 +167,45 @@ class _Trial:
             return "missing"
         return "scored" if self.rewards else "failed"
 
+    def transcript(self) -> Transcript | None:
+        """Return what reads the trial's trajectories, if its agent wrote any; not all do."""
+        steps = [Path(str(each.get("step_name"))).name for each in (self.result or {}).get("step_results") or ()]
+        files = [place / TRAJECTORY for place in (self.path, *(self.path / "steps" / step for step in steps))]
+        parts = [
+            Unchanged(partial(read_trajectory, path), path, state) for path in files if (state := file_state(path))
+        ]
+        return partial(_read_all, parts) if parts else None
+
+
+def _read_all(parts: Sequence[Transcript], source: Source) -> list[Message]:
+    return [message for part in parts for message in part(source)]
+
+
+def read_trajectory(path: Path, _: Source) -> list[Message]:
+    """Read the messages of an ATIF file, and of the files beside it that continue it."""
+    messages: list[Message] = []
+    known: set[Path] = set()
+    while path not in known:
+        known.add(path)
+        content = read_whole_json(path, TOOL)
+        for step in content["steps"]:
+            if not step.get("is_copied_context"):
+                messages += _messages(step)
+        if following := content.get("continued_trajectory_ref"):
+            path = path.with_name(Path(str(following)).name)
+    return messages
+
+
+def _messages(step: Mapping[str, Any]) -> list[Message]:
+    role = _ROLES.get(step["source"], step["source"])
+    said = message_of({**step, "role": role, "content": step.get("message")})
+    results = (step.get("observation") or {}).get("results") or []
+    answers = [
+        message_of({"role": "tool", "content": each.get("content"), "tool_call_id": each.get("source_call_id")})
+        for each in results
+    ]
+    return [said, *answers]
+
 
 class _Job:
     """A job's directory, or one trial of it."""
@@ -164,12 +213,13 @@ class _Job:
     def __init__(self, path: Path) -> None:
         alone = _is_trial(path)
         self.path = path.parent if alone else path
-        self.result = {} if alone or not (path / RESULT).is_file() else _json(path / RESULT)
-        config = {} if alone or not (path / CONFIG).is_file() else _json(path / CONFIG)
+        self.result = {} if alone or not (path / RESULT).is_file() else read_whole_json(path / RESULT, TOOL)
+        config = {} if alone or not (path / CONFIG).is_file() else read_whole_json(path / CONFIG, TOOL)
         self.attempts = config.get("n_attempts")
+        self.planned = int(self.result.get("n_total_trials") or 0)
         places = [path] if alone else sorted(place for place in path.iterdir() if _is_trial(place))
         self.trials = [_Trial(place, self.path.name) for place in places]
-        self.log = Log(self.path, _seconds(self.result.get("started_at")), str(self.result.get("id") or ""))
+        self.log = Log(self.path, seconds(self.result.get("started_at")), str(self.result.get("id") or ""))
 
     def absent(self) -> Iterator[ForeignRun]:
         """Yield planned attempts that left no directory."""
@@ -212,22 +262,3 @@ def _is_job(path: Path) -> bool:
         if b'"n_total_trials"' in file.read(4096):
             return True
     return any(_is_trial(place) for place in path.iterdir() if place.is_dir()) if path.is_dir() else False
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        reason = "is empty" if path.stat().st_size == 0 else f"is not whole JSON: {error}"
-        raise UsageError(f"{path}: {reason}; {TOOL} was ended while it wrote it, or is writing it") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{path}: is not a {TOOL} file: it holds a {type(content).__name__}")
-    return content
-
-
-def _seconds(text: Any) -> float | None:
-    with suppress(ValueError, TypeError):
-        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
-    return None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import first_bytes, read_json
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Mean, Measure, Reading, Source
+from bakeoff.results.importers.files import first_bytes, read_whole_json
+from bakeoff.results.importers.foreign import BY_FILE, DIRECTORY, ForeignRun, Item, Mean, Measure, Reading, Source
 
 TIME = "time_s"
 _START = re.compile(rb'\s*\{\s*"results"\s*:\s*\[\s*\{\s*"command"\s*:')
@@ -41,14 +41,13 @@ class Hyperfine:
             place += f" #{number + 1}" if number else ""
             yield from _runs(path, place, result, labels, task)
             means = [Mean(TIME, result["mean"], labels)] if task == "default" and not number else []
-            yield Reading("hyperfine", "", {TIME: Measure("minimize")}, means, _notes(path, place, result))
+            yield Reading(
+                "hyperfine", "", {TIME: Measure("minimize")}, means, _notes(path, place, result), labels=BY_FILE
+            )
 
 
 def _results(path: Path) -> list[dict[str, Any]]:
-    try:
-        results = (read_json(str(path)) or {})["results"]
-    except ValueError as error:
-        raise UsageError(f"{path}: starts like a file of hyperfine, and is not whole: {error}") from error
+    results = read_whole_json(path, "hyperfine")["results"]
     for result in results:
         if not isinstance(result.get("times"), list):
             raise UsageError(
@@ -89,6 +88,7 @@ def _runs(
         ended = "killed by a signal" if code is None else f"exit code {code}"
         yield ForeignRun(
             labels=labels,
+            header={"parameters": result.get("parameters") or {}},
             source=Source(path, member=f"{place}:{number}"),
             task=task,
             outcome="scored" if code == 0 else "failed",

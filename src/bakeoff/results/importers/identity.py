@@ -1,10 +1,13 @@
-"""Who a run of another tool is: its arm, task and seed by what differs or by what flags say, and which of its reruns counts."""
+"""Who a run of another tool is: its arm, task and seed by what differs, by its configuration and name, or by what flags say; and
+which of its reruns counts.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +20,62 @@ Reruns = Literal["newest", "seeds", "refuse"]
 PATH = "path"
 """What `--arm-from` calls the path of a run's log or file; `path:REGEX` is a part of it."""
 MAX_FIELDS_SHOWN = 40
+_NAME = re.compile(r"(?P<arm>.+?)[_.\-]+(?:seed|s)[_=\-]?(?P<seed>\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """Who a run of an experiment tracker is."""
+
+    arm: str
+    arm_from: str
+    """The place of the arm's name, for the reading line."""
+    task: str
+    seed: int | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], name: str, group: Any = None, prefix: str = "config") -> Tracked:
+        """Look for the arm in `condition` and `arm` of the configuration, the group and the name without its seed."""
+        own_name, seed = name_and_seed(name)
+        places = {
+            f"{prefix}.condition": config.get("condition"),
+            f"{prefix}.arm": config.get("arm"),
+            "group": group,
+            "name": own_name,
+        }
+        arm_from = next((place for place, value in places.items() if value not in (None, "")), "name")
+        configured = config.get("seed")
+        with suppress(TypeError, ValueError, OverflowError):
+            if float(configured) == int(float(configured)) >= 0:  # type: ignore[arg-type]  # text in MLflow
+                seed = int(float(configured))  # type: ignore[arg-type]
+        task = config.get("task")
+        return cls(str(places[arm_from]), arm_from, "default" if task in (None, "") else str(task), seed)
+
+
+def arm_label(runs: Iterable[Tracked]) -> dict[str, str]:
+    """Return what the label `arm` is, for `Reading.labels`: `config.arm`, or `group or name` where runs differ in it."""
+    places = dict.fromkeys(run.arm_from for run in runs)
+    return {"arm": " or ".join(places)} if places else {}
+
+
+def name_and_seed(name: str) -> tuple[str, int | None]:
+    """(`full`, 3) of `full_s3`, `full.seed3` and the like: the arm, and the seed that a run's name ends in."""
+    if match := _NAME.fullmatch(name):
+        return match["arm"], int(match["seed"])
+    if match := re.fullmatch(r"s(?:eed)?_?(\d+)", name):
+        return name, int(match[1])
+    return name, None
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The arm of each run, and what names it."""
+
+    names: list[str]
+    fields: list[str]
+    """Labels that tell the arms apart; none where there is one arm."""
+    together: list[str]
+    """Labels that differ between arms, too, and tell no more runs apart."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +97,7 @@ class Overrides:
 
 def apply(runs: list[ForeignRun], overrides: Overrides) -> None:
     """Change tasks, seeds and outcomes, in place, as flags say. Raises UsageError for a field that is not there."""
+    is_infrastructure = overrides.is_infrastructure
     tasks = _values(runs, "--task-from", overrides.task)
     seeds = _values(runs, "--seed-from", overrides.seed)
     for place, run in enumerate(runs):
@@ -49,22 +109,22 @@ def apply(runs: list[ForeignRun], overrides: Overrides) -> None:
             if re.fullmatch(r"\d+", text) is None:
                 raise UsageError(f"{_place(run)}: --seed-from {overrides.seed} gives {text!r}, not a whole number")
             changes["seed"] = int(text)
-        if run.error is not None and overrides.infra_error is not None and overrides.is_infrastructure(run.error):
+        if run.error is not None and is_infrastructure(run.error):
             changes["outcome"] = "missing"
         if changes:
             runs[place] = replace(run, **changes)
 
 
-def arms_of(runs: Sequence[ForeignRun], overrides: Overrides) -> tuple[list[str], list[str]]:
-    """Name the arm of each run, and return the names of the fields that arms were named by, too."""
+def arms_of(runs: Sequence[ForeignRun], overrides: Overrides) -> Arms:
+    """Name the arm of each run by what differs, or by `--arm-from`."""
     if overrides.arm is None:
         return _differing(runs)
     values = _values(runs, "--arm-from", overrides.arm)
     assert values is not None
-    return [f"no {overrides.arm}" if value is None else value for value in values], [overrides.arm]
+    return Arms([f"no {overrides.arm}" if value is None else value for value in values], [overrides.arm], [])
 
 
-def _differing(runs: Sequence[ForeignRun]) -> tuple[list[str], list[str]]:
+def _differing(runs: Sequence[ForeignRun]) -> Arms:
     """`name_arms` over a million runs that share a few mappings of labels."""
     places: dict[tuple[int, str | None], int] = {}
     kinds: list[ForeignRun] = []
@@ -74,14 +134,12 @@ def _differing(runs: Sequence[ForeignRun]) -> tuple[list[str], list[str]]:
         if number == len(kinds):
             kinds.append(run)
         numbers.append(number)
-    arms, fields = name_arms([run.labels for run in kinds], [run.group for run in kinds])
-    return [arms[number] for number in numbers], fields
+    arms = name_arms([run.labels for run in kinds], [run.group for run in kinds])
+    return replace(arms, names=[arms.names[number] for number in numbers])
 
 
-def name_arms(
-    labels: Sequence[Mapping[str, Any]], groups: Sequence[str | None] | None = None
-) -> tuple[list[str], list[str]]:
-    """Name the arm of each run by the labels that differ between runs, and return the names of those labels, too.
+def name_arms(labels: Sequence[Mapping[str, Any]], groups: Sequence[str | None] | None = None) -> Arms:
+    """Name the arm of each run by the labels that differ between runs.
 
     The first label that differs gives its value alone, and each further one that tells more runs apart is added as
     `temperature=0.5`. `directory` counts only where nothing else differs. Where nothing differs at all there is one arm,
@@ -90,20 +148,33 @@ def name_arms(
     """
     texts = [{key: str(value).strip() for key, value in each.items()} for each in labels]
     differing: list[str] = []
+    inside: Sequence[str | None] = ()
     for inside in ([groups] if groups is not None and len(set(groups)) > 1 else []) + [[None] * len(labels)]:
         differing = _tell_apart(texts, inside)
         if differing:
             break
     if not differing:
         first = next((text for each in texts[:1] for key, text in each.items() if labels[0][key] is not None), "runs")
-        return [first] * len(labels), []
+        return Arms([first] * len(labels), [], [])
     arms = []
     for each, text in zip(labels, texts, strict=True):
         head, *rest = differing
         parts = [text[head] if each.get(head) is not None else f"no {head}"]
         parts += [f"{key}={text[key]}" if each.get(key) is not None else f"no {key}" for key in rest]
         arms.append(", ".join(parts))
-    return arms, differing
+    others = dict.fromkeys(key for each in texts for key in each if key not in (DIRECTORY, *differing))
+    return Arms(arms, differing, [key for key in others if _differs_too(texts, inside, key, differing)])
+
+
+def _differs_too(
+    texts: Sequence[Mapping[str, str]], groups: Sequence[str | None], key: str, differing: Sequence[str]
+) -> bool:
+    """Whether a label has two values inside any group, and is not another name of a label that names arms."""
+    if any(all(each.get(key) == each.get(other) for each in texts) for other in differing):
+        return False
+    first: dict[str | None, str | None] = {}
+    values = ((group, each.get(key)) for each, group in zip(texts, groups, strict=True))
+    return any(first.setdefault(group, value) != value for group, value in values)
 
 
 def _tell_apart(texts: Sequence[Mapping[str, str]], groups: Sequence[str | None]) -> list[str]:

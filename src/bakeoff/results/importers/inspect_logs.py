@@ -1,7 +1,7 @@
 """Logs of Inspect AI: `.eval` (a zip) and `.json`, format versions 1 and 2.
 
-Of a zip only the header and the summaries of samples are read, or its journal while there is no header yet; entries below
-`samples/` never are. Newer formats are read through the package `inspect_ai`, where it is installed.
+Of a zip only the header and the summaries of samples are read, or its journal while there is no header yet. An entry below
+`samples/` is read when somebody opens that sample. Newer formats are read through the package `inspect_ai`, where it is installed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,30 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from sys import intern
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Outcome, Reading, Source
+from bakeoff.results.importers.files import seconds
+from bakeoff.results.importers.foreign import (
+    DIRECTORY,
+    ForeignRun,
+    Item,
+    Log,
+    Mean,
+    Measure,
+    Message,
+    Outcome,
+    Reading,
+    Source,
+)
+from bakeoff.results.importers.transcripts import conversation, latest, message_of
 from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.workload import Scalar
 from bakeoff.trees import walk
@@ -33,8 +46,6 @@ T = TypeVar("T")
 TOOL = "Inspect"
 MAX_VERSION = 2
 """The newest format that is read without the package."""
-ZSTD = 93
-"""Compression method of zip entries that Python's `zipfile` knows from 3.14 on."""
 MARK = "bakeoff"
 """The key of `eval.metadata` that holds a `Marker`."""
 NAMED = re.compile(r"\d{4}-\d\d-\d\dT.*\.json$")
@@ -48,6 +59,8 @@ LIMITS = (
     "retry_on_error",
 )  # fmt: skip
 """Settings of an evaluation that change what an arm can do. Others say how it was run and logged."""
+ATTACHMENT = re.compile(r"attachment://([0-9a-f]{32})")
+"""What stands in a sample for a long text or an image, which are in its `attachments`."""
 _LOCAL_HEADER = struct.Struct("<26xHH")
 
 
@@ -138,9 +151,12 @@ class _Totals:
         self.versions: set[str] = set()
         self.order: dict[str, None] = {}
         self.measures: dict[str, set[Measure]] = {}
+        self.beyond_unit: set[str] = set()
+        """Metrics with a value that is not between 0 and 1: `accuracy` may be the mean of any numbers."""
         self.means: list[Mean] = []
         self.remarks: Counter[str] = Counter()
-        self.statuses: Counter[str] = Counter()
+        """Numbers of samples."""
+        self.remarks_of_logs: Counter[str] = Counter()
         self.notes: list[str] = []
         self.editions: dict[str, None] = {}
         self.analyses: list[dict[str, Any] | None] = []
@@ -152,7 +168,7 @@ class _Totals:
         }
         names = list(metrics)
         remarks = [f"{_counted(number, 'sample')} {text}" for text, number in self.remarks.items()]
-        remarks += [f"{_counted(number, 'log')} with status {status}" for status, number in self.statuses.items()]
+        remarks += [f"{_counted(number, 'log')} {text}" for text, number in self.remarks_of_logs.items()]
         if self.editions:
             remarks.append(f"exported from {', '.join(self.editions)}")
         if len(names) > 1:
@@ -226,14 +242,14 @@ def _read_json(data: bytes) -> Contents:
     return contents
 
 
-def _read_zip(file: Any) -> Contents:
+def _read_zip(file: BinaryIO) -> Contents:
     with zipfile.ZipFile(file) as archive:
         # A sample that ran again has a second entry under the same name; the last one counts.
         entries = {entry.filename: entry for entry in archive.infolist()}
         if "header.json" in entries:
-            contents = _decode(_entry(file, archive, entries["header.json"]), Contents)
+            contents = _decode(_entry(file, entries["header.json"]), Contents)
         elif "_journal/start.json" in entries:
-            contents = _decode(_entry(file, archive, entries["_journal/start.json"]), Contents)
+            contents = _decode(_entry(file, entries["_journal/start.json"]), Contents)
         else:
             raise ValueError("the zip has neither header.json nor _journal/start.json")
         if contents.version > MAX_VERSION:
@@ -246,21 +262,27 @@ def _read_zip(file: Any) -> Contents:
                 key=lambda name: int(Path(name).stem),
             )
         contents.samples = [
-            sample for name in names for sample in _decode(_entry(file, archive, entries[name]), list[SampleSummary])
+            sample for name in names for sample in _decode(_entry(file, entries[name]), list[SampleSummary])
         ]
     return contents
 
 
-def _entry(file: Any, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    if entry.compress_type != ZSTD:
-        return archive.read(entry)
+def _entry(file: BinaryIO, entry: zipfile.ZipInfo) -> bytes:
+    """Read one entry of a zip. Raises BadZipFile."""
     file.seek(entry.header_offset)
     header = file.read(30)
     if header[:4] != b"PK\x03\x04":
         raise zipfile.BadZipFile(f"no entry {entry.filename} where the directory says")
     name, extra = _LOCAL_HEADER.unpack(header)
     file.seek(name + extra, os.SEEK_CUR)
-    data = unzstd(file.read(entry.compress_size), entry.file_size)
+    data = file.read(entry.compress_size)
+    match entry.compress_type:
+        case zipfile.ZIP_DEFLATED:
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, entry.file_size or 1)
+        case 93:  # zstd, which Python's `zipfile` knows from 3.14 on
+            data = unzstd(data, entry.file_size)
+        case method if method != zipfile.ZIP_STORED:
+            raise zipfile.BadZipFile(f"{entry.filename} is compressed by method {method}, which Inspect does not use")
     if zlib.crc32(data) != entry.CRC:
         raise zipfile.BadZipFile(f"the checksum of {entry.filename} is wrong")
     return data
@@ -304,6 +326,56 @@ def _read_with_package(path: Path, version: int) -> Contents:
         ) from error
 
 
+# -- what was said in a sample
+
+
+def transcript(source: Source) -> Sequence[Message]:
+    """Read the messages of one sample; none where the log was written without samples."""
+    sample = _samples(source.path)(source.member or "")
+    if sample is None:
+        return []
+    attachments = sample.get("attachments") or {}
+    messages = [message_of(each) for each in sample.get("messages") or ()]
+    if not messages:  # it ended before the first message
+        messages = conversation(sample.get("input"), "user")
+    return [
+        message._replace(content=ATTACHMENT.sub(lambda match: attachments.get(match[1], match[0]), message.content))
+        for message in messages
+    ]
+
+
+@latest
+def _samples(path: Path) -> Callable[[str], dict[str, Any] | None]:
+    """Return what finds a sample of a log by its id and epoch. Of a zip only that sample's entry is read."""
+    if path.suffix == ".json":
+        log = json.loads(path.read_bytes())
+        known = {f"{each['id']}_epoch_{each['epoch']}": each for each in log.get("samples") or ()}
+        return known.get if log["version"] <= MAX_VERSION else partial(_sample_with_package, path)
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        entries = {entry.filename: entry for entry in archive.infolist()}
+        start = entries.get("header.json") or entries["_journal/start.json"]
+        if _decode(_entry(file, start), Contents).version > MAX_VERSION:
+            return partial(_sample_with_package, path)
+
+    def read(member: str) -> dict[str, Any] | None:
+        entry = entries.get(f"samples/{member}.json")
+        if entry is None:
+            return None
+        with path.open("rb") as file:
+            sample: dict[str, Any] = json.loads(_entry(file, entry))
+        return sample
+
+    return read
+
+
+def _sample_with_package(path: Path, member: str) -> dict[str, Any]:
+    from inspect_ai.log import read_eval_log_sample
+
+    identifier, _, epoch = member.rpartition("_epoch_")
+    sample: dict[str, Any] = read_eval_log_sample(str(path), identifier, int(epoch)).model_dump(mode="json")
+    return sample
+
+
 # -- runs
 
 
@@ -313,7 +385,7 @@ def _runs(
     spec = contents.eval
     task = str(spec.get("task", "task"))
     totals.versions.add(str((spec.get("packages") or {}).get("inspect_ai") or ""))
-    log = Log(path, _seconds(spec.get("created")), str(spec.get("eval_id") or ""))
+    log = Log(path, seconds(spec.get("created")), str(spec.get("eval_id") or ""))
     labels, header = _labels(path, contents), {**spec, "plan": contents.plan, "status": contents.status}
     marker = _marker(path, contents)
     totals.analyses.append(None if marker is None else marker.analysis)
@@ -328,15 +400,21 @@ def _runs(
     if contents.status != "success":
         reason = f" ({_line(ValueError(contents.error.get('message', '')))})" if contents.error else ""
         totals.notes.append(f"{path}: the log's status is {contents.status}{reason}")
-        totals.statuses[contents.status] += 1
+        totals.remarks_of_logs[f"with status {contents.status}"] += 1
+    if not contents.samples and (spec.get("config") or {}).get("log_samples") is False:
+        totals.remarks_of_logs["without samples (log_samples is off), which only has means over all of them"] += 1
     if contents.invalidated:
         totals.notes.append(f"{path}: samples of this log were invalidated by hand; its summaries do not say which")
     samples = {(sample.id, sample.epoch): sample for sample in contents.samples or ()}
+    if marker is None and not any(sample.scores or sample.error is not None for sample in samples.values()) and samples:
+        raise UsageError(f"{path}: no sample was scored, and none failed; score the log first: `inspect score {path}`")
     exact: dict[str, bool] = {}
     for sample in samples.values():
         values, letters = _values(sample, totals)
         for name, is_letter in letters.items():
             exact[name] = exact.get(name, True) and is_letter
+            if not 0 <= values[name] <= 1:
+                totals.beyond_unit.add(name)
         key = tuple(values.items())
         metrics = shared.setdefault(key, values) if len(shared) < 10_000 else shared.get(key, values)
         error = None if sample.error is None else _message(sample.error)
@@ -350,6 +428,7 @@ def _runs(
         yield ForeignRun(
             labels=labels, source=Source(path, intern(f"{sample.id}_epoch_{sample.epoch}")), header=header, log=log,
             **_identity(task, sample, is_ours=marker is not None), outcome=outcome, error=error, metrics=metrics,
+            transcript=transcript,
         )  # fmt: skip
     for sample in _absent(contents, samples, marker):
         yield ForeignRun(
@@ -455,15 +534,16 @@ def _measure(path: Path, contents: Contents, exact: Mapping[str, bool], totals: 
         for kind in ("accuracy", "mean"):
             value = (known.get(kind) or {}).get("value")
             if isinstance(value, int | float) and metric in exact:
+                of_metric = f" of {metric}" if len(exact) > 1 else ""
                 of_epochs = "" if reducer == "mean" else f" of {reducer} over epochs"
-                totals.means.append(Mean(metric, float(value), log=path, name=f"{kind}{of_epochs}"))
+                totals.means.append(Mean(metric, float(value), log=path, name=f"{kind}{of_metric}{of_epochs}"))
                 break
     headline = results.get("headline") or {}
     main = (str(headline.get("score")), f"{headline.get('scorer')}/{headline.get('score')}")
     first = [metric for metric in main if metric in exact]
     for metric in (*first, *exact):
         totals.order.setdefault(metric)
-        unit = exact[metric] or "accuracy" in own.get(metric, ())
+        unit = exact[metric] or ("accuracy" in own.get(metric, ()) and metric not in totals.beyond_unit)
         totals.measures.setdefault(metric, set()).add(Measure("maximize", (0, 1)) if unit else Measure())
 
 
@@ -497,9 +577,3 @@ def _flat(value: Any) -> Any:
 
 def _message(error: Any) -> str:
     return str(error.get("message", "error")) if isinstance(error, dict) else str(error)
-
-
-def _seconds(text: Any) -> float | None:
-    with suppress(ValueError, TypeError):
-        return datetime.fromisoformat(str(text)).timestamp()
-    return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import first_bytes, read_json
+from bakeoff.results.importers.files import first_bytes, read_whole_json
 from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Reading, Source
 
 INFO = "eval_info.json"
@@ -35,7 +35,7 @@ class LeRobot:
 
     def read(self, paths: Sequence[Path]) -> Iterator[Item]:
         for path in paths:
-            info = _info(path)
+            info = read_whole_json(path, "LeRobot")
             labels = {DIRECTORY: _TIME.sub("", path.parent.name) if path.name == INFO else path.stem}
             runs = 0
             try:
@@ -51,13 +51,6 @@ class LeRobot:
             better = Measure("maximize")
             measures = {SUCCESS: Measure("maximize", (0, 1)), SUM_REWARD: better, MAX_REWARD: better}
             yield Reading("LeRobot", "", measures, [mean], unit="episode")
-
-
-def _info(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(str(path)) or {}
-    except ValueError as error:
-        raise UsageError(f"{path}: starts like an {INFO} of LeRobot, and is not whole: {error}") from error
 
 
 def _episodes(path: Path, info: Mapping[str, Any], labels: Mapping[str, Any]) -> Iterator[ForeignRun]:

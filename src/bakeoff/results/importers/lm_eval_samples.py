@@ -11,7 +11,9 @@ from sys import intern
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Reading, Source
+from bakeoff.results.importers.files import read_whole_json
+from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Message, Reading, Source
+from bakeoff.results.importers.transcripts import conversation, latest
 from bakeoff.results.table import is_number
 from bakeoff.trees import walk
 
@@ -48,7 +50,7 @@ class LmEvalSamples:
         times: dict[Path, list[Path]] = {}
         for path in dict.fromkeys(paths):
             times.setdefault(_results_file(path), []).append(path)
-        headers = {path: _json(path) for path in times}
+        headers = {path: _header(path) for path in times}
         seeds: dict[str, set[str]] = {}
         for path, files in times.items():
             for file in files:
@@ -99,13 +101,9 @@ def _results_file(samples: Path) -> Path:
     return beside[0]
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        reason = "is empty" if path.stat().st_size == 0 else f"is not whole JSON: {error}"
-        raise UsageError(f"{path}: {reason}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+def _header(path: Path) -> dict[str, Any]:
+    content = read_whole_json(path, TOOL)
+    if not isinstance(content.get("results"), dict):
         raise UsageError(f"{path}: is not a results file of {TOOL}: it has no `results`")
     return content
 
@@ -157,8 +155,41 @@ def _runs(
         yield ForeignRun(
             labels=labels, source=Source(path, str(identifier)), header=header, log=log, task=intern(name), group=task,
             seed=seed, repeat=0,
-            outcome="scored" if metrics else "failed", metrics=metrics,
+            outcome="scored" if metrics else "failed", metrics=metrics, transcript=transcript,
         )  # fmt: skip
+
+
+def transcript(source: Source) -> Sequence[Message]:
+    """Read the requests of one document and their answers. Choices whose likelihood was asked for have the role `choice`."""
+    row = _documents(source.path)[source.member or ""]
+    arguments, answers = row.get("arguments") or {}, row.get("resps") or []
+    requests = [
+        list(each.values()) if isinstance(each, dict) else each
+        for each in (arguments.values() if isinstance(arguments, dict) else arguments)
+    ]
+    messages: list[Message] = []
+    for request, answer in zip(requests, answers, strict=False):
+        prompt, *rest = request
+        prompts = conversation(prompt, "user")
+        messages += prompts if messages[: len(prompts)] != prompts else []
+        if rest and isinstance(rest[0], str):
+            messages.append(Message("choice", f"{rest[0]} (log-likelihood {_first(answer)})"))
+        else:
+            messages += [Message("assistant", each if isinstance(each, str) else json.dumps(each)) for each in answer]
+    return messages
+
+
+def _first(answer: Any) -> str:
+    """Return the log-likelihood of `[["-0.46", "False"]]`: one for each repeat, with whether it is the greedy choice."""
+    while isinstance(answer, list) and answer:
+        answer = answer[0]
+    return str(answer)
+
+
+@latest
+def _documents(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of a file by document: all filters of one have the same requests and answers."""
+    return {str(row.get("doc_id")): row for _, row in _lines(path)}
 
 
 def metric_name(name: str, filtered_by: str) -> str:

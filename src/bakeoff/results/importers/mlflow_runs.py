@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.directories import name_and_seed
-from bakeoff.results.importers.files import first_bytes, number
+from bakeoff.results.importers.files import first_bytes
 from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Outcome, Reading, Source
+from bakeoff.results.importers.identity import Tracked, arm_label
 from bakeoff.trees import walk
 
 TABLES = ("runs", "metrics", "params", "experiments")
@@ -43,9 +43,12 @@ class Run:
     points: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     """(step, time, value) by metric."""
 
+    @property
+    def tracked(self) -> Tracked:
+        return Tracked.of(self.params, self.name, prefix="params")
+
     def as_run(self, by_step: frozenset[str], directory: str) -> ForeignRun:
-        arm, seed = name_and_seed(self.name)
-        configured = number(self.params.get("seed", ""))
+        tracked = self.tracked
         curves = {}
         for name, points in self.points.items():
             values = {
@@ -54,13 +57,14 @@ class Run:
             curves[name] = (np.array(list(values), dtype=float), np.array(list(values.values()), dtype=float))
         return ForeignRun(
             labels={
-                "arm": self.params.get("condition") or self.params.get("arm") or arm,
+                "arm": tracked.arm,
                 "experiment": self.experiment,
                 DIRECTORY: directory,
             },
             source=self.source,
-            task=self.params.get("task") or "default",
-            seed=configured if isinstance(configured, int) else seed,
+            header={"name": self.name, "params": self.params},
+            task=tracked.task,
+            seed=tracked.seed,
             run=str(self.source),
             outcome=STATES[self.state],
             error=None if self.state == "FINISHED" else self.state.lower(),
@@ -94,11 +98,9 @@ class Mlflow:
         )
         for path, run in runs:
             yield run.as_run(by_step, path.name)
-        if lost := [run for _, run in runs if STATES[run.state] == "missing"]:
-            notes = [f"{len(lost)} of {len(runs)} runs were killed and count as missing: {lost[0].source}"]
-            yield Reading("MLflow", notes=notes)
-        else:
-            yield Reading("MLflow")
+        lost = [run for _, run in runs if STATES[run.state] == "missing"]
+        killed = [f"{len(lost)} of {len(runs)} runs were killed and count as missing: {lost[0].source}"] if lost else []
+        yield Reading("MLflow", notes=killed, labels=arm_label(run.tracked for _, run in runs))
 
 
 def _database(path: Path) -> list[Run]:

@@ -16,8 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import first_bytes, read_json, read_whole_lines
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Outcome, Reading, Source
+from bakeoff.results.importers.files import first_bytes, read_whole_json, read_whole_lines
+from bakeoff.results.importers.foreign import (
+    DIRECTORY,
+    ForeignRun,
+    Item,
+    Log,
+    Mean,
+    Measure,
+    Message,
+    Outcome,
+    Reading,
+    Source,
+)
+from bakeoff.results.importers.transcripts import conversation, latest
 from bakeoff.spec.workload import Scalar
 
 RESULTS, BUNDLE = "results.jsonl", "eval-*.json"
@@ -58,7 +70,7 @@ class NemoEvaluator:
     def read(self, paths: Sequence[Path]) -> Iterator[Item]:
         counts: Counter[str] = Counter()
         for path in paths:
-            bundle = _bundle(path)
+            bundle = read_whole_json(_bundle_of(path) or path, "NeMo Evaluator")
             attempts, torn = read_whole_lines(path)
             try:
                 if torn or len(attempts) != bundle["n_results"]:
@@ -111,14 +123,6 @@ def _is_merged(path: Path, evals: Sequence[Path]) -> bool:
     return _is_shard(shard) and shard.parent / path.parent.name / RESULTS in evals
 
 
-def _bundle(results: Path) -> dict[str, Any]:
-    path = _bundle_of(results)
-    try:
-        return read_json(str(path)) or {}
-    except ValueError as error:
-        raise UsageError(f"{path}: is not whole: {error}") from error
-
-
 def _labels(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
     eval_directory = path.parent.parent
     settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS and not name.startswith("_")}
@@ -156,7 +160,18 @@ def _run(
         outcome=outcome,
         error=error,
         metrics={REWARD: attempt[REWARD], **others} if scored and attempt.get(REWARD) is not None else {},
+        transcript=transcript,
     )
+
+
+def transcript(source: Source) -> Sequence[Message]:
+    attempt = _attempts(source.path)[int(source.member or 0) - 1]
+    return [*conversation(attempt.get("prompt"), "user"), *conversation(attempt.get("model_response"), "assistant")]
+
+
+@latest
+def _attempts(path: Path) -> list[dict[str, Any]]:
+    return read_whole_lines(path)[0]
 
 
 def _outcome(details: Mapping[str, Any]) -> tuple[Outcome | None, str | None]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.files import first_bytes, read_whole_lines
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Measure, Outcome, Reading, Source
+from bakeoff.results.importers.foreign import BY_FILE, DIRECTORY, ForeignRun, Item, Measure, Outcome, Reading, Source
 
 TABLES = ("studies", "trials", "trial_values", "trial_params", "study_directions")
 STATES: Mapping[str, Outcome] = {
@@ -86,6 +86,7 @@ class Optuna:
                 complete = outcome == "scored"
                 yield ForeignRun(
                     labels={"study": study.name, DIRECTORY: study.path.name},
+                    header={"params": trial.params},
                     source=Source(study.path, member=f"{study.name}:{trial.number}"),
                     task=trial.settings if paired else "default",
                     outcome=outcome,
@@ -93,7 +94,8 @@ class Optuna:
                     metrics=dict(zip(study.metrics, trial.values, strict=False)) if complete else {},
                 )
             directions: Mapping[str, Any] = dict(zip(study.metrics, study.directions, strict=False))
-            yield Reading("Optuna", "", {name: Measure(direction) for name, direction in directions.items()})
+            measures = {name: Measure(direction) for name, direction in directions.items()}
+            yield Reading("Optuna", "", measures, unit="trial", labels=BY_FILE)
         yield Reading(notes=_notes(states, paired))
 
 

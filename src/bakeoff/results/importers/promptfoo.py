@@ -20,8 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import first_bytes, read_json, read_whole_lines
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Mean, Measure, Outcome, Reading, Source
+from bakeoff.results.importers.files import first_bytes, read_whole_json, read_whole_lines
+from bakeoff.results.importers.foreign import (
+    BY_FILE,
+    DIRECTORY,
+    ForeignRun,
+    Item,
+    Mean,
+    Measure,
+    Message,
+    Outcome,
+    Reading,
+    Source,
+)
+from bakeoff.results.importers.transcripts import conversation, latest
 from bakeoff.spec.workload import Scalar
 
 DATABASE = "promptfoo.db"
@@ -72,7 +84,7 @@ class Promptfoo:
                 if (other := known.setdefault(str(row.get("id") or id(row)), path)) != path:
                     raise UsageError(f"{path}: has the eval of {other}; the same results cannot count twice")
             yield from _runs(log, counts)
-            yield Reading("promptfoo", log.version, _measures(log), _means(log), _notes(log))
+            yield Reading("promptfoo", log.version, _measures(log), _means(log), _notes(log), labels=BY_FILE)
         if errors := counts["failed"] + counts["missing"]:
             yield Reading(
                 notes=[
@@ -112,10 +124,7 @@ class Log:
 def read_log(path: Path) -> Log:
     """Read one eval. Raises UsageError where the file is torn, or a database has several evals."""
     if path.suffix == ".json":
-        try:
-            tree = read_json(str(path)) or {}
-        except ValueError as error:
-            raise UsageError(f"{path}: starts like an eval of promptfoo, and is not whole: {error}") from error
+        tree = read_whole_json(path, "promptfoo")
         results = tree["results"]
         version = str((tree.get("metadata") or {}).get("promptfooVersion", ""))
         prompts = results.get("prompts") or (results.get("table") or {}).get("head", {}).get("prompts") or ()
@@ -184,13 +193,28 @@ def _runs(log: Log, counts: Counter[str]) -> Iterator[ForeignRun]:
         text = str(row.get("error") or "").partition("\n")[0]
         yield ForeignRun(
             labels=labels | {DIRECTORY: log.path.name},
+            header=row,
             source=Source(log.path, member=str(row.get("id") or number)),
             task=task,
             run=str(row["id"]) if row.get("id") else None,
             outcome=outcome,
             error=None if outcome == "scored" else text,
             metrics=_metrics(row, outcome),
+            transcript=transcript,
         )
+
+
+def transcript(source: Source) -> Sequence[Message]:
+    """Read the prompt of one result, with its variables filled in, and the answer if there is one."""
+    row = _results(source.path)[source.member or ""]
+    response = row.get("response")
+    output = response.get("output") if isinstance(response, Mapping) else response
+    return [*conversation((row.get("prompt") or {}).get("raw"), "user"), *conversation(output, "assistant")]
+
+
+@latest
+def _results(path: Path) -> dict[str, Mapping[str, Any]]:
+    return {str(row.get("id") or number): row for number, row in enumerate(read_log(path).rows)}
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:

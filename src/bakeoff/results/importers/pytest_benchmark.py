@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import first_bytes, read_json
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Measure, Reading, Source
+from bakeoff.results.importers.files import first_bytes, read_whole_json
+from bakeoff.results.importers.foreign import BY_FILE, DIRECTORY, ForeignRun, Item, Measure, Reading, Source
 
 MEASURES = {name: Measure("minimize") for name in ("median_s", "mean_s", "min_s")}
 _START = re.compile(rb'\s*\{\s*"machine_info"\s*:')
@@ -45,23 +45,21 @@ class PytestBenchmark:
                 values = {f"{name}_s": stats[name] for name in ("median", "mean", "min") if stats.get(name) is not None}
                 yield ForeignRun(
                     labels=labels | {DIRECTORY: path.name},
+                    header={"commit_info": commit, "machine_info": info, **benchmark},
                     source=Source(path, member=benchmark["fullname"]),
                     task=benchmark["fullname"],
                     group=benchmark.get("group"),
                     outcome="scored" if values else "missing",
                     metrics=values,
                 )
-            yield Reading("pytest-benchmark", str(tree.get("version", "")), MEASURES)
+            yield Reading("pytest-benchmark", str(tree.get("version", "")), MEASURES, labels=BY_FILE)
         if len(machines) > 1:
             listed = ", ".join(f"{machine} ({path})" for machine, path in machines.items())
             yield Reading(notes=[f"files are of different machines or Python versions: {listed}"])
 
 
 def _tree(path: Path) -> dict[str, Any]:
-    try:
-        tree = read_json(str(path)) or {}
-    except ValueError as error:
-        raise UsageError(f"{path}: starts like a file of pytest-benchmark, and is not whole: {error}") from error
+    tree = read_whole_json(path, "pytest-benchmark")
     if not tree.get("benchmarks"):
         raise UsageError(f"{path}: is a file of pytest-benchmark without a benchmark")
     return tree

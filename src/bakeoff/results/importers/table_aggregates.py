@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.results.columns import Column, Sheet
 from bakeoff.results.importers.table_settings import is_setting
 from bakeoff.spec.directions import words_of
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from bakeoff.stats.numerics import Array
 
 SUMMARIES = frozenset((
@@ -39,27 +38,25 @@ _AMOUNTS = frozenset(("bytes", "flops", "tokens", "params", "parameters", "ops",
 
 
 def refuse_summary_rows(
-    frame: pl.DataFrame, label: str, roles: Mapping[str, str], names: Sequence[str], also_keys: Sequence[str]
+    sheet: Sheet, label: str, roles: Mapping[str, str], names: Sequence[str], also_keys: Sequence[str]
 ) -> list[str]:
     """Raise UsageError for a task or seed that is the mean, median or sum of the others, by its name and its values.
 
     Where only the name says so, a note is returned: `sum` may be a task.
     """
-    import polars as pl
-
     notes = []
     for role in ("task", "seed"):
         column = roles.get(role)
-        if column is None or frame.schema[column] not in (pl.String, pl.Categorical):
+        if column is None or sheet[column].kind != "text":
             continue
-        levels = [level for level in frame[column].unique(maintain_order=True).to_list() if level is not None]
-        computed = [level for level in levels if " ".join(words_of(str(level))) in SUMMARIES]
+        levels = sheet[column].known
+        computed = [level for level in levels if " ".join(words_of(level)) in SUMMARIES]
         if not computed or len(levels) - len(computed) < 2:
             continue
-        others = frame.filter(~frame[column].is_in(computed))
+        others = sheet.at(~sheet[column].where(computed.__contains__))
         fine = [roles[each] for each in ("arm", "task", "seed", "rollout", "step") if each in roles and each != role]
         for level in computed:
-            rows = frame.filter(frame[column] == level)
+            rows = sheet.at(sheet[column].where(level.__eq__))
             groupings = ([*fine, *also_keys], [roles["arm"], *also_keys])
             statistic = next(
                 (found for keys in groupings for name in names if (found := _equals(rows, others, keys, name))), None
@@ -73,13 +70,13 @@ def refuse_summary_rows(
     return notes
 
 
-def _equals(rows: pl.DataFrame, others: pl.DataFrame, keys: Sequence[str], name: str) -> str | None:
+def _equals(rows: Sheet, others: Sheet, keys: Sequence[str], name: str) -> str | None:
     """The statistic of the other rows that these equal in every group of `keys`, to the printed digits, if chance cannot."""
-    groups = {key: part[name].drop_nulls().cast(float).to_numpy() for key, part in others.group_by(keys)}
+    groups, summaries = _values_by_group(others, keys, name), _values_by_group(rows, keys, name)
     pairs = [
-        (float(value[0]), groups[key])
-        for key, part in rows.group_by(keys)
-        if key in groups and len(value := part[name].drop_nulls().cast(float).to_numpy()) == 1 and len(groups[key]) > 1
+        (float(values[0]), groups[key])
+        for key, values in summaries.items()
+        if len(values) == 1 and len(groups.get(key, ())) > 1
     ]
     if len(pairs) < rows.height or not pairs:
         return None
@@ -97,22 +94,31 @@ def _equals(rows: pl.DataFrame, others: pl.DataFrame, keys: Sequence[str], name:
     return None
 
 
+def _values_by_group(sheet: Sheet, keys: Sequence[str], name: str) -> dict[tuple[Any, ...], Array]:
+    """Return the known values of a column by the cells of other columns."""
+    groups, column = sheet.groups(*keys), sheet[name]
+    order = np.argsort(groups.codes, kind="stable")
+    parts = np.split(order, np.cumsum(groups.sizes)[:-1])
+    known = {tuple(sheet[key][part[0]] for key in keys): part[column.filled[part]] for part in parts}
+    return {key: column.numbers[rows] for key, rows in known.items()}
+
+
 def _digits(value: float) -> int:
     text = repr(value)
     return 12 if "e" in text else min(12, len(text.partition(".")[2].rstrip("0")))
 
 
-def unix_times(frame: pl.DataFrame, names: Sequence[str]) -> list[str]:
+def unix_times(sheet: Sheet, names: Sequence[str]) -> list[str]:
     """Columns of numbers that are points in time: Unix times in s, ms, us or ns, or dates such as 20260131."""
     return [
-        name for name in names if words_of(name)[-1:] not in [[word] for word in _AMOUNTS] and _are_times(frame[name])
+        name for name in names if words_of(name)[-1:] not in [[word] for word in _AMOUNTS] and _are_times(sheet[name])
     ]
 
 
-def _are_times(column: pl.Series) -> bool:
-    if not column.dtype.is_numeric():
+def _are_times(column: Column) -> bool:
+    if not column.is_numeric:
         return False
-    values: Array = column.drop_nulls().cast(float).to_numpy()
+    values: Array = column.numbers[column.filled]
     if len(values) == 0 or not np.isfinite(values).all():
         return False
     low, high = UNIX_TIMES
@@ -142,24 +148,24 @@ def is_spread(name: str) -> bool:
     )  # fmt: skip
 
 
-def not_outcomes(frame: pl.DataFrame, names: Sequence[str], value: str | None) -> frozenset[str]:
+def not_outcomes(sheet: Sheet, names: Sequence[str], value: str | None) -> frozenset[str]:
     """Metrics that are not judged unless a question names them: times, and sizes, spreads and settings beside others."""
-    times = {name for name in unix_times(frame, names) if name != value}
+    times = {name for name in unix_times(sheet, names) if name != value}
     beside = {name for name in names if name != value and (is_size(name) or is_spread(name) or is_setting(name))}
     return frozenset(times | beside) if len(times | beside) < len(names) else frozenset(times)
 
 
 def aggregates_noted(
-    frame: pl.DataFrame, roles: Mapping[str, str], names: Sequence[str], also_keys: Sequence[str]
+    sheet: Sheet, roles: Mapping[str, str], names: Sequence[str], also_keys: Sequence[str]
 ) -> list[str]:
     """Notes about rows that stand for several runs, and about units that share data."""
     notes = []
     keys = [*(roles[role] for role in ("arm", "task", "seed", "rollout") if role in roles), *also_keys]
-    if "task" in roles and frame.select(keys).n_unique() == frame.height:
-        sizes = [name for name in names if is_size(name) and frame[name].n_unique() > 1]
+    if "task" in roles and sheet.distinct(*keys) == sheet.height:
+        sizes = [name for name in names if is_size(name) and sheet.distinct(name) > 1]
         if sizes:
             notes.append(f"each task counts the same; column {sizes[0]!r} is not used as a weight")
-    for count, total in _counts_of_totals(frame, names):
+    for count, total in _counts_of_totals(sheet, names):
         notes.append(
             f"column {count!r} counts out of {total!r}, which differs between rows: a column with the share would compare rates"
         )
@@ -178,14 +184,19 @@ def aggregates_noted(
     return notes
 
 
-def _counts_of_totals(frame: pl.DataFrame, names: Sequence[str]) -> list[tuple[str, str]]:
+def _counts_of_totals(sheet: Sheet, names: Sequence[str]) -> list[tuple[str, str]]:
     """Columns of counts, each with the column of totals that it is a part of, where totals differ."""
-    whole = [name for name in names if frame.schema[name].is_integer() and not frame[name].null_count()]
-    counts = [name for name in whole if words_of(name)[-1:] in _PARTS and frame[name].max() not in (0, 1)]
+    whole = [name for name in names if sheet[name].kind == "whole" and None not in sheet[name].levels]
+    counts = [name for name in whole if words_of(name)[-1:] in _PARTS and max(sheet[name].levels) not in (0, 1)]
     totals = [
-        name for name in whole if (is_size(name) or words_of(name)[-1:] == ["total"]) and frame[name].n_unique() > 1
+        name for name in whole if (is_size(name) or words_of(name)[-1:] == ["total"]) and sheet.distinct(name) > 1
     ]
-    return [(count, total) for count in counts for total in totals if bool((frame[count] <= frame[total]).all())]
+    return [
+        (count, total)
+        for count in counts
+        for total in totals
+        if bool((sheet[count].numbers <= sheet[total].numbers).all())
+    ]
 
 
 def _is_fold(column: str) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.results.columns import Sheet, in_order
 from bakeoff.results.importers.table_roles import VALUES, Columns
 from bakeoff.spec.directions import words_of
-
-if TYPE_CHECKING:
-    import polars as pl
 
 METRIC = "metric"
 """The column that names the metric in a long table, whose values stand below each other."""
@@ -48,7 +47,7 @@ def is_setting(name: str) -> bool:
 
 
 def refuse_even_splits(
-    frame: pl.DataFrame,
+    sheet: Sheet,
     label: str,
     roles: Mapping[str, str],
     columns: Columns,
@@ -62,56 +61,51 @@ def refuse_even_splits(
     accuracy and loss. Text with more than two values and whole numbers are left to `refuse_identifiers`, which can
     propose a role for them, unless their name says what they are. `named` looks at columns with such a name only.
     """
-    import polars as pl
-
     groups = [*(roles[role] for role in ("arm", "task", "seed", "step") if role in roles), *also_keys]
-    free = [name for name in frame.columns if name not in (*roles.values(), *also_keys, *columns.ignore, columns.value)]
-    numbers = [name for name in free if frame.schema[name].is_numeric()]
+    free = [name for name in sheet.names if name not in (*roles.values(), *also_keys, *columns.ignore, columns.value)]
+    numbers = [name for name in free if sheet[name].is_numeric]
     for name in free:
-        kind = frame.schema[name]
+        column = sheet[name]
         words = words_of(name)
         plain = " ".join(words)
         if (plain in _NAMED or plain in SETTINGS) != named:
             continue
         if plain in VALUES or (_OUTCOMES & set(words) and plain not in METRIC_NAMES):
             continue
-        if "rollout" in roles and frame.select(name, roles["rollout"]).n_unique() == frame[roles["rollout"]].n_unique():
+        if "rollout" in roles and sheet.distinct(name, roles["rollout"]) == sheet.distinct(roles["rollout"]):
             continue
-        is_text = kind in (pl.String, pl.Categorical) or isinstance(kind, pl.Enum)
-        if not (is_text or kind == pl.Boolean or (kind.is_numeric() and len(numbers) > 1)):
+        is_text = column.kind == "text"
+        if not (is_text or column.kind == "truth" or (column.is_numeric and len(numbers) > 1)):
             continue
-        levels = frame[name].unique()
-        if not 2 <= levels.len() <= max(2, frame.height // 4 if named or kind.is_float() else 2):
+        if not 2 <= len(column.levels) <= max(2, sheet.height // 4 if named or column.kind == "number" else 2):
             continue
-        if is_text and {str(level).strip().lower() for level in levels.drop_nulls()} <= _OUTCOME_VALUES:
+        if is_text and {level.strip().lower() for level in column.known} <= _OUTCOME_VALUES:
             continue
         bar = (MAX_CHANCE_NAMED if named else MAX_CHANCE)["text" if is_text else "number"]
-        if _chance_of_even_split(frame, name, roles["arm"], groups) <= bar:
-            raise UsageError(f"{label}: {_what_to_do(frame, name, plain, roles, numbers)}")
+        if _chance_of_even_split(sheet, name, roles["arm"], groups) <= bar:
+            raise UsageError(f"{label}: {_what_to_do(sheet, name, plain, roles, numbers)}")
 
 
-def _chance_of_even_split(frame: pl.DataFrame, name: str, arm: str, groups: Sequence[str]) -> float:
+def _chance_of_even_split(sheet: Sheet, name: str, arm: str, groups: Sequence[str]) -> float:
     """The chance that a column whose values came up at random splits every group evenly; 1 where it does not."""
-    import polars as pl
-
-    counts = frame.group_by(*groups, name).len()
-    sizes = counts.group_by(groups).agg(
-        levels=pl.len(), low=pl.col("len").min(), high=pl.col("len").max(), rows=pl.col("len").sum()
-    )
-    levels = frame[name].n_unique()
-    even = sizes.filter((pl.col("levels") == levels) & (pl.col("low") == pl.col("high")))
-    if frame[arm].n_unique() < 2 or even.height < MIN_EVEN * sizes.height or even[arm].n_unique() < 2:
+    runs, parts = sheet.groups(*groups), sheet.groups(*groups, name)
+    levels, run_of_part = len(sheet[name].levels), runs.codes[parts.firsts]
+    highs = np.zeros(runs.count, dtype=np.int64)
+    np.maximum.at(highs, run_of_part, parts.sizes)
+    # All levels are there, and none more often than their mean.
+    even = (np.bincount(run_of_part, minlength=runs.count) == levels) & (highs * levels == runs.sizes)
+    arms = sheet[arm].codes[runs.firsts[even]]
+    if len(sheet[arm].levels) < 2 or even.sum() < MIN_EVEN * runs.count or len(np.unique(arms)) < 2:
         return 1.0
-    uneven = sizes.height - even.height
-    chance = math.log(math.comb(sizes.height, uneven))
-    for rows in even["rows"].to_list():
+    chance = math.log(math.comb(runs.count, runs.count - int(even.sum())))
+    for rows in runs.sizes[even].tolist():
         chance += math.lgamma(rows + 1) - levels * math.lgamma(rows / levels + 1) - rows * math.log(levels)
     return math.exp(min(0.0, chance))
 
 
-def _what_to_do(frame: pl.DataFrame, name: str, plain: str, roles: Mapping[str, str], numbers: Sequence[str]) -> str:
+def _what_to_do(sheet: Sheet, name: str, plain: str, roles: Mapping[str, str], numbers: Sequence[str]) -> str:
     flag = shlex.quote(name)
-    shown = ", ".join(map(str, frame[name].unique().sort().to_list()[:4]))
+    shown = ", ".join(map(str, in_order(sheet[name].levels)[:4]))
     where = ", ".join(role for role in ("arm", "task", "seed") if role in roles)
     what = f"rows of one ({where}) differ in column {name!r} ({shown}), each value equally often"
     if plain in METRIC_NAMES:
@@ -130,20 +124,19 @@ def _what_to_do(frame: pl.DataFrame, name: str, plain: str, roles: Mapping[str, 
 
 
 def refuse_second_values(
-    frame: pl.DataFrame, label: str, keys: Sequence[str], roles: Mapping[str, str], names: Sequence[str]
+    sheet: Sheet, label: str, keys: Sequence[str], roles: Mapping[str, str], names: Sequence[str]
 ) -> None:
     """Raise UsageError where two rows are one run by their keys, and name the columns in which they differ."""
-    import polars as pl
-
-    twice = frame.filter(frame.select(keys).is_duplicated())
-    if twice.height == 0:
+    runs = sheet.groups(*keys)
+    if runs.count == sheet.height:
         return
-    first = twice.filter(pl.struct(keys) == twice.select(pl.struct(keys).first()).item())
-    others = [name for name in frame.columns if name not in keys and first[name].n_unique() > 1]
+    twice = int(np.argmax(runs.sizes[runs.codes] > 1))
+    first = sheet.at(runs.codes == runs.codes[twice])
+    others = [name for name, column in first.items() if name not in keys and len(column.levels) > 1]
     # Text first: numbers are mostly what was measured.
     others.sort(key=lambda name: name in names)
     telling = [name for name in others if name not in names] or [
-        name for name in others if name not in VALUES and not frame.schema[name].is_float()
+        name for name in others if name not in VALUES and sheet[name].kind != "number"
     ]
     who = f"{first[roles['arm']][0]!r} has {first.height} values for " + ", ".join(
         f"{role} {first[roles[role]][0]!r}" for role in ("task", "seed", "rollout") if role in roles
@@ -153,10 +146,7 @@ def refuse_second_values(
             f"{label}: {who}, and only what was measured tells the rows apart. Remove all but one, or add a column that "
             "numbers the runs (rollout)"
         )
-    differ = "; ".join(
-        f"{name!r} ({', '.join(str(each) for each in first[name].unique(maintain_order=True).to_list()[:3])})"
-        for name in telling[:3]
-    )
+    differ = "; ".join(f"{name!r} ({', '.join(str(each) for each in first[name].levels[:3])})" for name in telling[:3])
     flag = shlex.quote(telling[0])
     role = next((role for role in ("task", "seed", "rollout") if role not in roles), None)
     ways = f"--{role}-from {flag}, or " if role is not None else ""

@@ -10,18 +10,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.results.columns import Column, Sheet
 from bakeoff.results.importers.table_aggregates import SUMMARIES
 from bakeoff.results.importers.table_checks import IDENTIFIER, is_error_column
 from bakeoff.results.importers.table_files import with_numbers
 from bakeoff.results.importers.table_roles import CLOCKS, COUNTERS, USUAL, VALUES, Columns, called, is_row_number
 from bakeoff.results.importers.table_settings import METRIC, is_setting
 from bakeoff.spec.directions import LESS_IS_BETTER, words_of
-
-if TYPE_CHECKING:
-    import polars as pl
 
 ARM = "arm"
 WIDE = "columns:"
@@ -49,70 +48,69 @@ _REPEATS = re.compile(r"(seed|run|trial|rep|repeat|fold|attempt|sample|rollout|t
 _PER_ROW = frozenset(("status", "state", "failed", "crashed", "timeout", "ok", "succeeded", "success", "mask"))
 
 
-def stacked(frames: Sequence[pl.DataFrame], paths: Sequence[Path], columns: Columns) -> pl.DataFrame:
+def stacked(sheets: Sequence[Sheet], paths: Sequence[Path], columns: Columns) -> Sheet:
     """Put files below each other. Where none of several names the arm, each file is an arm and its name the arm's.
 
     Raises UsageError when some files name the arm and others do not, and when files without it differ in their tasks' or
     seeds' columns.
     """
-    import polars as pl
-
-    named = [path for path, frame in zip(paths, frames, strict=True) if _arm_column(frame, columns) is not None]
+    named = [path for path, sheet in zip(paths, sheets, strict=True) if _arm_column(sheet, columns) is not None]
     if len(paths) > 1 and named and len(named) < len(paths):
         other = next(path for path in paths if path not in named)
         raise UsageError(f"{named[0]} has a column that names the arm, and {other} has none; give both one, or neither")
     if len(paths) > 1 and not named and columns.arm is None:
-        _refuse_other_roles(frames, paths)
+        _refuse_other_roles(sheets, paths)
         names = _distinct_names(paths)
-        for path, frame in zip(paths, frames, strict=True):
-            if len(arms := _number_columns(frame, columns)) > 1 and not any(map(_is_no_arm, arms)):
+        for path, sheet in zip(paths, sheets, strict=True):
+            if len(arms := _number_columns(sheet, columns)) > 1 and not any(map(_is_no_arm, arms)):
                 raise UsageError(
                     f"{path}: no column names the arm. If its columns {', '.join(arms)} are arms, say --arm-from "
                     f"{_flag(arms)}; if the files are, name what was measured: --ignore the other columns"
                 )
-        frames = [frame.with_columns(pl.lit(name).alias(ARM)) for frame, name in zip(frames, names, strict=True)]
-    return pl.concat(frames, how="diagonal_relaxed")
+        sheets = [filled(sheet, ARM, name) for sheet, name in zip(sheets, names, strict=True)]
+    return Sheet.stacked(sheets)
 
 
-def arms_are_files(frames: Sequence[pl.DataFrame], columns: Columns) -> bool:
+def filled(sheet: Sheet, name: str, cell: str) -> Sheet:
+    """Return the sheet with a column that is the same in every row."""
+    return sheet.having({name: Column("text", [cell], np.zeros(sheet.height, dtype=np.int64))})
+
+
+def arms_are_files(sheets: Sequence[Sheet], columns: Columns) -> bool:
     """Whether `stacked` takes each of several files for an arm."""
-    return len(frames) > 1 and columns.arm is None and all(_arm_column(frame, columns) is None for frame in frames)
+    return len(sheets) > 1 and columns.arm is None and all(_arm_column(sheet, columns) is None for sheet in sheets)
 
 
-def unpivoted(
-    frame: pl.DataFrame, label: str, columns: Columns, notes: list[str]
-) -> tuple[pl.DataFrame, Columns, str | None]:
+def unpivoted(sheet: Sheet, label: str, columns: Columns, notes: list[str]) -> tuple[Sheet, Columns, str | None]:
     """Return a table with a column `arm`, what flags say about it, and how the arms were read if that has to be said.
 
     A table with one column for each arm is recognised where nothing names the arm, a column names the task, and no other
     column of numbers could be a metric, a setting, a repeat or a counter. `--arm-from columns:a,b` says which are arms.
     Raises UsageError where a table without arms could be read in two ways.
     """
-    explicit = columns.arm is not None and columns.arm.startswith(WIDE) and columns.arm not in frame.columns
-    if not explicit and (columns.arm is not None or _arm_column(frame, columns) is not None):
-        return frame, columns, None
-    taken = {*_roles(frame, columns).values(), *columns.ignore, METRIC}
-    frame = with_numbers(frame, label, taken, notes)
+    explicit = columns.arm is not None and columns.arm.startswith(WIDE) and columns.arm not in sheet
+    if not explicit and (columns.arm is not None or _arm_column(sheet, columns) is not None):
+        return sheet, columns, None
+    taken = {*_roles(sheet, columns).values(), *columns.ignore, METRIC}
+    sheet = with_numbers(sheet, label, taken, notes)
     if explicit:
         arms = [name.strip() for name in str(columns.arm).removeprefix(WIDE).split(",")]
-        if absent := [name for name in arms if name not in frame.columns]:
-            raise UsageError(f"{label}: no column {absent[0]!r}; there are {', '.join(frame.columns)}")
-        if wrong := [name for name in arms if name not in _number_columns(frame, columns)]:
+        if absent := [name for name in arms if name not in sheet]:
+            raise UsageError(f"{label}: no column {absent[0]!r}; there are {', '.join(sheet.names)}")
+        if wrong := [name for name in arms if name not in _number_columns(sheet, columns)]:
             raise UsageError(
                 f"{label}: column {wrong[0]!r} cannot be an arm: it holds no numbers, or is the task or seed"
             )
         if len(set(arms)) < 2:
             raise UsageError(f"{label}: --arm-from {columns.arm} names one arm; a comparison needs two")
     else:
-        arms = _recognised(frame, label, columns)
-    return _melted(frame, label, columns, arms), replace(columns, arm=ARM), f"columns {', '.join(arms)}"
+        arms = _recognised(sheet, label, columns)
+    return _melted(sheet, label, columns, arms), replace(columns, arm=ARM), f"columns {', '.join(arms)}"
 
 
-def _melted(frame: pl.DataFrame, label: str, columns: Columns, arms: Sequence[str]) -> pl.DataFrame:
+def _melted(sheet: Sheet, label: str, columns: Columns, arms: Sequence[str]) -> Sheet:
     """One row for each arm of each row."""
-    import polars as pl
-
-    others = [name for name in frame.columns if name not in arms]
+    others = [name for name in sheet.names if name not in arms]
     for name in others:
         if name not in columns.ignore and (_PER_ROW & set(words_of(name)) or is_error_column(name)):
             raise UsageError(
@@ -125,21 +123,24 @@ def _melted(frame: pl.DataFrame, label: str, columns: Columns, arms: Sequence[st
         raise UsageError(
             f"{label}: a column is called {value if value in others else ARM!r} beside columns for arms; rename it"
         )
-    return frame.with_columns(pl.col(list(arms)).cast(pl.Float64)).unpivot(
-        on=list(arms), index=others, variable_name=ARM, value_name=value
-    )
+    count = len(arms)
+    codes = np.repeat(np.arange(count), sheet.height)
+    values = [None if cell is None else float(cell) for arm in arms for cell in sheet[arm].to_list()]
+    rows = np.tile(np.arange(sheet.height), count)
+    kept = {name: sheet[name].at(rows) for name in others}
+    return Sheet({**kept, ARM: Column("text", list(arms), codes), value: Column.of(values)})
 
 
-def _recognised(frame: pl.DataFrame, label: str, columns: Columns) -> list[str]:
+def _recognised(sheet: Sheet, label: str, columns: Columns) -> list[str]:
     """The columns that are arms. Raises UsageError unless that is the only way to read the table."""
-    arms = _number_columns(frame, columns)
+    arms = _number_columns(sheet, columns)
     # Without a column of tasks, the columns may be tasks of one arm.
     clear = (
-        len(arms) > 1 and "task" in _roles(frame, columns) and not any(map(_is_no_arm, arms)) and columns.value is None
+        len(arms) > 1 and "task" in _roles(sheet, columns) and not any(map(_is_no_arm, arms)) and columns.value is None
     )
-    if clear and _overlap(frame, arms):
+    if clear and _overlap(sheet, arms):
         return arms
-    there = f"there are {', '.join(frame.columns)}"
+    there = f"there are {', '.join(sheet.names)}"
     if len(arms) < 2:
         raise UsageError(f"{label}: which column names the arm? say --arm-from, or name one file for each arm; {there}")
     raise UsageError(
@@ -148,18 +149,16 @@ def _recognised(frame: pl.DataFrame, label: str, columns: Columns) -> list[str]:
     )
 
 
-def _number_columns(frame: pl.DataFrame, columns: Columns) -> list[str]:
+def _number_columns(sheet: Sheet, columns: Columns) -> list[str]:
     """Columns of numbers that are no role, no step, no setting's usual name and no row number."""
-    import polars as pl
-
-    taken = {*_roles(frame, columns).values(), *columns.ignore, columns.step}
+    taken = {*_roles(sheet, columns).values(), *columns.ignore, columns.step}
     return [
         name
-        for name, kind in frame.schema.items()
+        for name, column in sheet.items()
         if name not in taken
-        and (kind.is_numeric() or kind == pl.Boolean)
+        and (column.is_numeric or column.kind == "truth")
         and words_of(name)[-1:] not in [[word] for word in COUNTERS]
-        and not (kind.is_integer() and is_row_number(frame, name))
+        and not is_row_number(sheet, name)
     ]
 
 
@@ -171,44 +170,42 @@ def _is_no_arm(name: str) -> bool:
     return bool(_NOT_ARMS & set(words)) or repeats or identifies or is_setting(name)
 
 
-def _overlap(frame: pl.DataFrame, arms: Sequence[str]) -> bool:
+def _overlap(sheet: Sheet, arms: Sequence[str]) -> bool:
     """Whether the ranges of all columns have something in common, as values of one metric do."""
-    import polars as pl
-
-    known = [frame[name].cast(pl.Float64).fill_nan(None).drop_nulls() for name in arms]
-    if any(column.len() == 0 for column in known):
+    known = [numbers[~np.isnan(numbers)] for numbers in (sheet[name].numbers for name in arms)]
+    if any(len(numbers) == 0 for numbers in known):
         return False
-    return max(float(column.min()) for column in known) <= min(float(column.max()) for column in known)  # type: ignore[arg-type]
+    return max(float(numbers.min()) for numbers in known) <= min(float(numbers.max()) for numbers in known)
 
 
-def _arm_column(frame: pl.DataFrame, columns: Columns) -> str | None:
+def _arm_column(sheet: Sheet, columns: Columns) -> str | None:
     """The column that names the arm, by the flag or by its usual names."""
-    if columns.arm in frame.columns:
+    if columns.arm in sheet:
         return columns.arm
-    return _roles(frame, columns).get("arm")
+    return _roles(sheet, columns).get("arm")
 
 
-def _roles(frame: pl.DataFrame, columns: Columns) -> Mapping[str, str]:
+def _roles(sheet: Sheet, columns: Columns) -> Mapping[str, str]:
     """Columns with a role by the flags or by their usual names."""
     roles = {}
     for role, usual in USUAL.items():
         flag = getattr(columns, role)
         name = (
             flag
-            if flag in frame.columns
-            else next(iter(called(usual, [each for each in frame.columns if each not in columns.ignore])), None)
+            if flag in sheet
+            else next(iter(called(usual, [each for each in sheet.names if each not in columns.ignore])), None)
         )
         if name is not None:
             roles[role] = name
-    if "task" not in roles and (sample := called(("sample",), frame.columns)):
+    if "task" not in roles and (sample := called(("sample",), sheet.names)):
         roles["task"] = sample[0]
     return roles
 
 
-def _refuse_other_roles(frames: Sequence[pl.DataFrame], paths: Sequence[Path]) -> None:
-    first = _roles(frames[0], Columns())
-    for frame, path in zip(frames[1:], paths[1:], strict=True):
-        roles = _roles(frame, Columns())
+def _refuse_other_roles(sheets: Sequence[Sheet], paths: Sequence[Path]) -> None:
+    first = _roles(sheets[0], Columns())
+    for sheet, path in zip(sheets[1:], paths[1:], strict=True):
+        roles = _roles(sheet, Columns())
         for role in ("task", "seed", "rollout"):
             if roles.get(role) != first.get(role):
                 has, lacks = (paths[0], path) if role in first else (path, paths[0])

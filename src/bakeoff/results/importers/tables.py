@@ -10,17 +10,16 @@ failure of the arm. Nothing is averaged over or thrown away in silence: how each
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bakeoff.errors import UsageError
+from bakeoff.results.columns import Column, Sheet, in_order
 from bakeoff.results.importers import table_aggregates, table_checks, table_settings, table_shapes
 from bakeoff.results.importers.identity import is_path, path_parts
 from bakeoff.results.importers.table_files import is_table, read_file, with_numbers
@@ -39,9 +38,6 @@ from bakeoff.results.table import Results, Row
 from bakeoff.spec.directions import words_of
 from bakeoff.spec.experiment import Analysis, Summary
 from bakeoff.spec.workload import SELF_REPORTED
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NOTHING_WORDS = ("nan", "na", "n/a", "none", "null", "-", "?")
 """What tables write where a seed or a rollout is not known; two such runs are not the same seed."""
@@ -65,9 +61,7 @@ class Tables:
 
 def read_tables(paths: Sequence[Path], columns: Columns) -> Results:
     """One table, or several of the same shape below each other."""
-    import polars as pl
-
-    frames = []
+    sheets = []
     known: dict[bytes, Path] = {}
     for path in paths:
         if not path.is_file():
@@ -80,86 +74,77 @@ def read_tables(paths: Sequence[Path], columns: Columns) -> Results:
                     f"{path}: has the same content as {other}, and copies are not runs; leave one of them out, or say "
                     "--keep-duplicates if they are separate runs"
                 )
-        try:
-            frame = read_file(path)
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise UsageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
-        for name in frame.columns:
-            if twice := re.fullmatch(r"(.*)_duplicated_\d+", name):  # what Polars calls the second column of a name
-                raise UsageError(f"{path}: two columns are called {twice[1]!r}; rename one of them")
-        frames.append(frame)
+        sheets.append(read_file(path))
     for role in ("arm", "task", "seed"):
         name = getattr(columns, role)
-        if is_path(name) and not any(name in frame.columns for frame in frames):
+        if is_path(name) and not any(name in sheet for sheet in sheets):
             parts = path_parts(paths, f"--{role}-from", name)
-            frames = [frame.with_columns(pl.lit(part).alias(name)) for frame, part in zip(frames, parts, strict=True)]
+            sheets = [table_shapes.filled(sheet, name, part) for sheet, part in zip(sheets, parts, strict=True)]
     label = ", ".join(str(path) for path in paths)
-    results = frame_results(table_shapes.stacked(frames, paths, columns), label, columns)
-    if table_shapes.arms_are_files(frames, columns):
+    results = frame_results(table_shapes.stacked(sheets, paths, columns), label, columns)
+    if table_shapes.arms_are_files(sheets, columns):
         results = replace(results, reading={**results.reading, "arm": "the names of files"})
     return results
 
 
 def frame_results(data: Any, label: str = "table", columns: Columns | None = None) -> Results:
-    """A Polars frame, a pandas one, or anything that Polars makes a frame of (rows as dicts, columns as lists)."""
+    """Read a table that is in memory: a frame of Polars, pandas or pyarrow, rows as dicts, or columns as lists."""
     columns = columns or Columns()
     notes: list[str] = []
-    frame = _as_frame(data, label, notes)
-    frame, columns, arms_from = table_shapes.unpivoted(frame, label, columns, notes)
-    roles = find_roles(frame, label, columns)
-    frame = _trimmed(frame, roles, notes)
+    sheet = _without_spaces(Sheet.of(data), label, notes)
+    sheet, columns, arms_from = table_shapes.unpivoted(sheet, label, columns, notes)
+    roles = find_roles(sheet, label, columns)
+    sheet = _trimmed(sheet, roles, notes)
     named = {column for role, column in roles.items() if role != "value"} | {METRIC}
-    frame = with_numbers(frame, label, named, notes)
-    long = METRIC in frame.columns and ("value" in roles or "value" in frame.columns)
+    sheet = with_numbers(sheet, label, named, notes)
+    long = METRIC in sheet and ("value" in roles or "value" in sheet)
     if long:
         value = roles.setdefault("value", "value")
-        names = frame[METRIC].drop_nulls().unique(maintain_order=True).to_list()
+        names = sheet[METRIC].known
         cells: list[Mapping[str, Any]] = [
             {str(name): value} if name is not None else {}
-            for name, value in zip(frame[METRIC], frame[value].to_list(), strict=True)
+            for name, value in zip(sheet[METRIC].to_list(), sheet[value].to_list(), strict=True)
         ]
     also_keys = [METRIC] if long else []
     keys_of_runs = [roles[role] for role in ("arm", "task", "seed", "rollout") if role in roles] + also_keys
-    steps = find_steps(frame, label, columns, keys_of_runs, list(roles.values()))
+    steps = find_steps(sheet, label, columns, keys_of_runs, list(roles.values()))
     if steps.column is not None:
         roles["step"] = steps.column
     if not long:
         taken = {*roles.values(), *steps.others, *columns.ignore} - {roles.get("value")}
-        names = [name for name, kind in frame.schema.items() if name not in taken and _is_numeric(kind)]
-        numbered = [name for name in names if name not in (*VALUES, columns.value) and is_row_number(frame, name)]
+        names = [name for name, column in sheet.items() if name not in taken and _is_measured(column)]
+        numbered = [name for name in names if name not in (*VALUES, columns.value) and is_row_number(sheet, name)]
         names = [name for name in names if name not in numbered] or names
         # The label of a table that `bakeoff collect` wrote stays with its runs.
-        labels = [SELF_REPORTED] if SELF_REPORTED in {*frame.columns} - taken - {*names} and "step" not in roles else []
-        cells = list(frame.select([*names, *labels]).iter_rows(named=True)) if names else [{}] * frame.height
+        labels = [SELF_REPORTED] if SELF_REPORTED in {*sheet.names} - taken - {*names} and "step" not in roles else []
+        cells = _cells(sheet, [*names, *labels]) if names else [{}] * sheet.height
         if columns.value is not None and columns.value not in names:
-            raise UsageError(f"{label}: column {columns.value!r} holds {frame.schema[columns.value]}, not numbers")
+            raise UsageError(f"{label}: column {columns.value!r} holds {sheet[columns.value].description}, not numbers")
     if not names and not long:
-        texts = [name for name in (*called(VALUES, frame.columns), *frame.columns) if name not in taken]
-        example = f": {texts[0]!r} holds text such as {str(frame[texts[0]][0])!r}" if texts else ""
+        texts = [name for name in (*called(VALUES, sheet.names), *sheet.names) if name not in taken]
+        example = f": {texts[0]!r} holds text such as {str(sheet[texts[0]][0])!r}" if texts else ""
         raise UsageError(f"{label}: no column holds numbers{example}")
-    used = frame.drop([*steps.others, *(numbered if not long else [])])
+    used = sheet.without([*steps.others, *(numbered if not long else [])])
     table_settings.refuse_even_splits(used, label, roles, columns, also_keys, named=True)
     table_checks.refuse_runs(used, label, roles, columns, notes)
     table_checks.refuse_identifiers(used, label, roles, columns, also_keys)
     table_checks.refuse_grouped_seeds(used, label, roles, columns, notes)
     table_settings.refuse_even_splits(used, label, roles, columns, also_keys, named=False)
     table_checks.refuse_repeated_steps(used, label, steps, keys_of_runs, notes)
-    table_checks.refuse_duplicates(frame, label, roles, columns, names)
+    table_checks.refuse_duplicates(sheet, label, roles, columns, names)
     values = [roles["value"]] if long else names
-    notes += table_aggregates.refuse_summary_rows(frame, label, roles, values, also_keys)
+    notes += table_aggregates.refuse_summary_rows(sheet, label, roles, values, also_keys)
     numbers = [
-        name
-        for name, kind in used.schema.items()
-        if kind.is_numeric() and name not in (*roles.values(), *columns.ignore)
+        name for name, column in used.items() if column.is_numeric and name not in (*roles.values(), *columns.ignore)
     ]
     notes += table_aggregates.aggregates_noted(used, roles, [*numbers, *(values if long else [])], also_keys)
-    keys = _keys(frame, label, roles)
-    has_number = "rollout" in roles or ("seed" in roles and not _told_apart(frame, keys_of_runs, columns.ignore))
+    keys = _keys(sheet, label, roles)
+    has_number = "rollout" in roles or ("seed" in roles and not _told_apart(sheet, keys_of_runs, columns.ignore))
     if has_number and steps.column is None:
         table_settings.refuse_second_values(used, label, keys_of_runs, roles, values)
-    statuses = _statuses(frame, label, roles)
-    notes += table_checks.errors_reported(frame, roles, statuses)
-    notes += table_checks.arms_like_runs(frame[roles["arm"]].unique(maintain_order=True).to_list())
+    statuses = _statuses(sheet, label, roles)
+    notes += table_checks.errors_reported(sheet, roles, statuses)
+    notes += table_checks.arms_like_runs(sheet[roles["arm"]].levels)
     unused = sum(
         status not in ("", "succeeded") and any(value is not None for value in cell.values())
         for status, cell in zip(statuses, cells, strict=True)
@@ -167,7 +152,14 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
     if unused:
         notes.append(f"{unused} rows have a value and a status other than succeeded; their value does not count")
     if steps.column is not None:
-        rows = _rows_by_step(keys, cells, statuses, frame[steps.column].to_list())
+        if any(
+            step is None and any(value is not None for value in cell.values())
+            for step, cell in zip(sheet[steps.column].to_list(), cells, strict=True)
+        ):
+            raise UsageError(
+                f"{label}: column {steps.column!r} has empty cells beside values; every value needs its step"
+            )
+        rows = _rows_by_step(keys, cells, statuses, sheet[steps.column].to_list())
     else:
         rows = _rows(keys, cells, statuses, has_number=has_number, long=long)
     usual_value = columns.value if not long else None
@@ -175,15 +167,15 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
     def usual(known: Sequence[str]) -> Sequence[str]:
         return (usual_value,) if usual_value is not None else called(VALUES, known)[:1]
 
-    incidental = table_aggregates.not_outcomes(frame, names, columns.value) if not long else frozenset()
+    incidental = table_aggregates.not_outcomes(sheet, names, columns.value) if not long else frozenset()
     shown = {*roles.values(), *([METRIC] if long else names)}
     return Results(
         rows=rows,
         label=label,
-        analysis=Analysis(seeds="crossed" if _is_crossed(frame, roles) else "nested"),
+        analysis=Analysis(seeds="crossed" if _is_crossed(sheet, roles) else "nested"),
         usual=usual,
         series_summary=Summary(type="auc") if steps.column is not None else None,
-        groups=table_checks.groups_of_tasks(frame, roles, [*columns.ignore, *steps.others]),
+        groups=table_checks.groups_of_tasks(sheet, roles, [*columns.ignore, *steps.others]),
         repeats=roles.get("rollout", ""),
         incidental=incidental,
         notes=tuple(notes),
@@ -193,139 +185,129 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
             **({"step_assumed": True} if steps.column is not None and columns.step is None else {}),
             "metrics": [name for name in names if name not in incidental],
             **({"incidental": sorted(incidental)} if incidental else {}),
-            "ignored": [name for name in frame.columns if name not in shown],
+            "ignored": [name for name in sheet.names if name not in shown],
         },
     )
 
 
-def _as_frame(data: Any, label: str, notes: list[str]) -> pl.DataFrame:
-    """Return a Polars frame without spaces around column names. Raises UsageError if it has no rows."""
-    import polars as pl
-
-    if not isinstance(data, pl.DataFrame):
-        is_pandas = hasattr(data, "columns") and hasattr(data, "to_dict")
-        data = pl.DataFrame({str(name): _plain(data[name]) for name in data.columns} if is_pandas else data)
-    frame: pl.DataFrame = data
-    trimmed = {name: name.strip() for name in frame.columns}
+def _without_spaces(sheet: Sheet, label: str, notes: list[str]) -> Sheet:
+    """Return the sheet without spaces around column names. Raises UsageError if it has no rows."""
+    trimmed = {name: name.strip() for name in sheet.names}
     if any(name != short for name, short in trimmed.items()) and len(set(trimmed.values())) == len(trimmed):
-        frame = frame.rename(trimmed)
+        sheet = Sheet({trimmed[name]: column for name, column in sheet.items()})
         notes.append("spaces around the names of columns were removed")
-    if frame.height == 0:
-        raise UsageError(
-            f"{label}: has no rows below its column names ({', '.join(frame.columns) or 'there are none'})"
-        )
-    return frame
+    if sheet.height == 0:
+        raise UsageError(f"{label}: has no rows below its column names ({', '.join(sheet.names) or 'there are none'})")
+    return sheet
 
 
-def _plain(column: Iterable[Any]) -> list[Any]:
-    """Values of a pandas column; what pandas calls NA or NaT is missing, and what is no plain value becomes text."""
-    values = [None if type(value).__name__ in ("NAType", "NaTType") else value for value in column]
-    return [str(value) if isinstance(value, dict | list | set | tuple) else value for value in values]
+def _cells(sheet: Sheet, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return the cells of some columns, for each row by name."""
+    return [dict(zip(names, row, strict=True)) for row in zip(*(sheet[name].to_list() for name in names), strict=True)]
 
 
 Key = tuple[str, str, int | None, int]
 """(arm, task, seed, rollout) of one row of the file."""
 
 
-def _trimmed(frame: pl.DataFrame, roles: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
-    """Arms and tasks without spaces around their names: `a` and `a ` are one arm."""
-    import polars as pl
-
+def _trimmed(sheet: Sheet, roles: Mapping[str, str], notes: list[str]) -> Sheet:
+    """Arms and tasks as they are written, without spaces around their names: `01` and `1` are two arms, `a` and `a ` one."""
     for role in ("arm", "task"):
         name = roles.get(role)
-        if name is not None and frame.schema[name] == pl.String:
-            stripped = frame[name].str.strip_chars()
-            if changed := int((stripped != frame[name]).sum()):
-                notes.append(f"spaces around {changed} names in column {name!r} were removed")
-                frame = frame.with_columns(stripped)
-            spellings: dict[str, str] = {}
-            for value in frame[name].drop_nulls().unique(maintain_order=True).to_list():
-                if (other := spellings.setdefault(value.casefold(), value)) != value:
-                    notes.append(f"column {name!r} has {other!r} and {value!r}, which are two {role}s")
-    return frame
+        if name is not None and sheet[name].written is not None:
+            sheet = sheet.having({name: sheet[name].names})
+        if name is None or sheet[name].kind != "text":
+            continue
+        if changed := int(sheet[name].where(lambda text: text != text.strip()).sum()):
+            notes.append(f"spaces around {changed} names in column {name!r} were removed")
+            sheet = sheet.having({name: sheet[name].mapped(str.strip)})
+        spellings: dict[str, str] = {}
+        for value in sheet[name].known:
+            if (other := spellings.setdefault(value.casefold(), value)) != value:
+                notes.append(f"column {name!r} has {other!r} and {value!r}, which are two {role}s")
+    return sheet
 
 
-def _statuses(frame: pl.DataFrame, label: str, roles: Mapping[str, str]) -> list[str]:
-    """Each row's status in our words; empty where the table does not say. Raises UsageError for words nobody knows."""
-    if "status" not in roles:
-        return [""] * frame.height
-    values = frame[roles["status"]].to_list()
-    if (masked := _mask(frame[roles["status"]], label)) is not None:
-        return masked
-    if table_checks.is_error_column(roles["status"]):
+def _statuses(sheet: Sheet, label: str, roles: Mapping[str, str]) -> list[str]:
+    """Return each row's status in our words, or "" where the table does not say. Raises UsageError for unknown words."""
+    name = roles.get("status")
+    if name is None:
+        return [""] * sheet.height
+    column = sheet[name]
+    if column.kind == "truth":
+        meant = _meaning_of_true(name, label)
+        return _words(column, lambda cell: meant if cell else "failed" if meant == "succeeded" else "succeeded")
+    if table_checks.is_error_column(name):
         # What went wrong stands there, and nothing where nothing did.
-        texts = ["" if value in (None, False) else str(value).strip() for value in values]
-        return ["" if not text else STATUS_OF.get(status_word(text), "failed") for text in texts]
-    unknown = Counter(str(value) for value in values if value is not None and status_word(value) not in STATUS_OF)
+        return _words(
+            column, lambda cell: STATUS_OF.get(status_word(cell), "failed") if cell != 0 and str(cell).strip() else ""
+        )
+    sizes = zip(column.levels, column.sizes.tolist(), strict=True)
+    unknown = Counter({word: count for word, count in sizes if word is not None and status_word(word) not in STATUS_OF})
     if unknown:
-        named = ", ".join(f"{word!r} ({count} rows)" for word, count in unknown.most_common(5))
+        named = ", ".join(f"{str(word)!r} ({count} rows)" for word, count in unknown.most_common(5))
         raise UsageError(
-            f"{label}: column {roles['status']!r} has statuses that are not known: {named}; write succeeded, failed, "
+            f"{label}: column {name!r} has statuses that are not known: {named}; write succeeded, failed, "
             "timeout or missing, or name another column with --status-from"
         )
-    return ["" if value is None else STATUS_OF[status_word(value)] for value in values]
+    return _words(column, lambda cell: STATUS_OF[status_word(cell)])
 
 
-def _mask(column: pl.Series, label: str) -> list[str] | None:
-    """Statuses of a column of truth values, whose name says what true means; None for other columns."""
-    import polars as pl
+def _words(column: Column, status: Callable[[Any], str]) -> list[str]:
+    return [word or "" for word in column.mapped(status).to_list()]
 
-    if column.dtype != pl.Boolean:
-        return None
-    words = {STATUS_OF[word] for word in words_of(column.name) if word in STATUS_OF}
-    if table_checks.is_error_column(column.name):
+
+def _meaning_of_true(name: str, label: str) -> str:
+    """Return the status that `true` stands for in a column of truth values, by its name."""
+    words = {STATUS_OF[word] for word in words_of(name) if word in STATUS_OF}
+    if table_checks.is_error_column(name):
         words = {"failed"}
     if words not in ({"succeeded"}, {"failed"}, {"timeout"}):
         raise UsageError(
-            f"{label}: column {column.name!r} is true or false, and its name does not say which of them failed; call it "
+            f"{label}: column {name!r} is true or false, and its name does not say which of them failed; call it "
             "'failed' or 'succeeded'"
         )
-    (meant,) = words
-    other = "failed" if meant == "succeeded" else "succeeded"
-    return ["" if value is None else meant if value else other for value in column.to_list()]
+    return words.pop()
 
 
-def _is_numeric(kind: pl.DataType) -> bool:
-    import polars as pl
-
-    return kind.is_numeric() or kind == pl.Boolean
+def _is_measured(column: Column) -> bool:
+    return column.is_numeric or column.kind == "truth"
 
 
-def _is_crossed(frame: pl.DataFrame, roles: Mapping[str, str]) -> bool:
+def _is_crossed(sheet: Sheet, roles: Mapping[str, str]) -> bool:
     """Where one seed stands on two tasks, it may be one policy or one world on both, whatever else is absent."""
-    if not {"task", "seed"} <= set(roles):
-        return False
-    pairs = frame.select(roles["task"], roles["seed"]).unique()
-    return pairs.height > pairs[roles["seed"]].n_unique()
+    return {"task", "seed"} <= set(roles) and sheet.distinct(roles["task"], roles["seed"]) > sheet.distinct(
+        roles["seed"]
+    )
 
 
-def _told_apart(frame: pl.DataFrame, keys: Sequence[str], ignored: Sequence[str]) -> bool:
+def _told_apart(sheet: Sheet, keys: Sequence[str], ignored: Sequence[str]) -> bool:
     """Whether rows with the same keys differ in columns that are ignored, so that they are repeats."""
-    return bool(ignored) and frame.select(*keys, *ignored).n_unique() == frame.height > frame.select(keys).n_unique()
+    return bool(ignored) and sheet.distinct(*keys, *ignored) == sheet.height > sheet.distinct(*keys)
 
 
-def _keys(frame: pl.DataFrame, label: str, roles: Mapping[str, str]) -> list[Key]:
+def _keys(sheet: Sheet, label: str, roles: Mapping[str, str]) -> list[Key]:
     """Who each row of the file is. Seeds and rollouts that are not whole numbers are counted through, for all arms alike."""
     columns: dict[str, list[Any]] = {}
     for role, default in (("arm", ""), ("task", "default"), ("seed", None), ("rollout", 0)):
         name = roles.get(role)
         if name is None:
-            columns[role] = [default] * frame.height
+            columns[role] = [default] * sheet.height
             continue
-        values = frame[name].to_list()
-        if any(value is None for value in values):
+        column = sheet[name]
+        if None in column.levels:
             raise UsageError(f"{label}: column {name!r} has empty cells; every run needs its {role}")
         if role in ("arm", "task"):
-            columns[role] = [str(value) for value in values]
+            columns[role] = column.mapped(str).to_list()
             continue
-        if any(isinstance(value, float) and math.isnan(value) for value in values):
+        if any(level != level for level in column.levels):
             raise UsageError(f"{label}: column {name!r} has NaN; every run needs its {role}")
-        labels = frame[name].unique().sort().to_list()
+        labels = in_order(column.levels)
         if unknown := [value for value in labels if isinstance(value, str) and value.strip().lower() in NOTHING_WORDS]:
             raise UsageError(f"{label}: column {name!r} has {unknown[0]!r}; every run needs its {role}")
-        whole = all(isinstance(value, int) or (isinstance(value, float) and value.is_integer()) for value in labels)
+        whole = column.is_numeric and all(float(value).is_integer() for value in labels)
         numbers = {value: int(value) if whole else number for number, value in enumerate(labels)}
-        columns[role] = [numbers[value] for value in values]
+        columns[role] = column.mapped(numbers.__getitem__).to_list()
     return list(zip(columns["arm"], columns["task"], columns["seed"], columns["rollout"], strict=True))
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.directories import name_and_seed
 from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Reading, Source
+from bakeoff.results.importers.identity import Tracked, arm_label
 
 TABLES = ("metrics", "configs", "system_metrics")
 SUFFIX = ".db"
@@ -41,21 +41,23 @@ class Run:
     def last_step(self) -> int:
         return max((step for values in self.points.values() for step in values), default=-1)
 
+    @property
+    def tracked(self) -> Tracked:
+        return Tracked.of(self.config, self.name, self.config.get("_Group"))
+
     def as_run(self, by_step: frozenset[str]) -> ForeignRun:
-        arm, seed = name_and_seed(self.name)
-        config = self.config
-        configured = config.get("seed")
+        tracked = self.tracked
         curves = {name: sorted(values.items()) for name, values in self.points.items()}
         return ForeignRun(
             labels={
-                "arm": config.get("condition") or config.get("arm") or config.get("_Group") or arm,
+                "arm": tracked.arm,
                 "project": self.path.stem,
                 DIRECTORY: self.path.parent.name,
             },
             source=Source(self.path, member=self.id),
-            header={"config": config},
-            task=str(config.get("task") or "default"),
-            seed=int(configured) if isinstance(configured, int) and configured >= 0 else seed,
+            header={"name": self.name, "group": self.config.get("_Group"), "config": self.config},
+            task=tracked.task,
+            seed=tracked.seed,
             run=self.id,
             metrics={name: curve[-1][1] for name, curve in curves.items() if name not in by_step},
             series={
@@ -82,7 +84,7 @@ class Trackio:
         by_step = frozenset(name for run in runs for name, values in run.points.items() if len(values) > 1)
         for run in runs:
             yield run.as_run(by_step)
-        yield Reading("trackio", notes=_notes(runs))
+        yield Reading("trackio", notes=_notes(runs), labels=arm_label(run.tracked for run in runs))
 
 
 def _runs(path: Path) -> list[Run]:

@@ -23,7 +23,13 @@ from bakeoff.results.importers.training_readers import Log, add_evaluations, add
 from bakeoff.trees import walk
 
 EVENTS, STATE, EVALUATIONS = "*tfevents*", "trainer_state.json", "evaluations.npz"
-FILES = (EVENTS, "monitor.csv", "*.monitor.csv", STATE, EVALUATIONS)
+TOOLS = {
+    "TensorBoard": (EVENTS,),
+    "Stable-Baselines3": ("monitor.csv", "*.monitor.csv", EVALUATIONS),
+    "Hugging Face Trainer": (STATE,),
+}
+"""Patterns of the files of each tool."""
+FILES = tuple(pattern for patterns in TOOLS.values() for pattern in patterns)
 MEASURES: Mapping[str, Measure] = {
     "eval/mean_reward": Measure("maximize"),
     "rollout/ep_rew_mean": Measure("maximize"),
@@ -76,6 +82,9 @@ class Run:
                 add_evaluations(log, path)
         return log
 
+    def has(self, patterns: Sequence[str]) -> bool:
+        return any(fnmatch(path.name, pattern) for path in self.files for pattern in patterns)
+
     def _prefix(self, path: Path) -> str:
         parts = path.parent.relative_to(self.directory).parts
         return "".join(f"{part}/" for part in parts if not _PLAIN.fullmatch(part))
@@ -108,7 +117,9 @@ class TrainingLogs:
             counts["overlaps"] += log.overlaps
             counts["missing"] += log.outcome == "missing" and log.error != "logged nothing"
             yield _foreign(root, run, log, several=len({path for path, _ in runs}) > 1)
-        yield Reading("training logs", "", MEASURES, notes=_notes(counts, len(runs), lengths))
+        notes = _notes(counts, len(runs), lengths)
+        tools = [tool for tool, patterns in TOOLS.items() if any(run.has(patterns) for _, run in runs)]
+        yield Reading(" and ".join(tools), "", MEASURES, notes=notes, labels={"arm": "directory without its seed"})
 
 
 class TrainingFiles(TrainingLogs):

@@ -16,7 +16,8 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.files import first_bytes, read_json, read_whole_lines
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Measure, Outcome, Reading, Source
+from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Measure, Message, Outcome, Reading, Source
+from bakeoff.results.importers.transcripts import conversation, latest, message_of
 from bakeoff.spec.workload import Scalar
 
 TRACES = "traces.jsonl"
@@ -103,7 +104,23 @@ def _run(path: Path, episode: Mapping[str, Any], default: str | None) -> Foreign
         if errors
         else "no reward",
         metrics={**rewards, **metrics},
+        transcript=transcript,
     )
+
+
+def transcript(source: Source) -> Sequence[Message]:
+    """Read the messages of an episode's traces, each once, in the order in which they came: forks share their beginning.
+
+    An episode that ended before the first call to a model has its prompt alone.
+    """
+    episode = _episodes(source.path)[source.member or ""]
+    messages = [message_of(node["message"]) for trace in episode["traces"] for node in trace.get("nodes") or ()]
+    return messages or conversation(episode["task"]["data"].get("prompt"), "user")
+
+
+@latest
+def _episodes(path: Path) -> dict[str, dict[str, Any]]:
+    return {episode["id"]: episode for episode in read_whole_lines(path)[0]}
 
 
 def outcome_of(episode: Mapping[str, Any], errors: Sequence[Mapping[str, Any]]) -> Outcome:

@@ -12,8 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import first_bytes, read_json, read_whole_lines
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Mean, Measure, Outcome, Reading, Source
+from bakeoff.results.importers.files import first_bytes, read_whole_json, read_whole_lines
+from bakeoff.results.importers.foreign import (
+    DIRECTORY,
+    ForeignRun,
+    Item,
+    Mean,
+    Measure,
+    Message,
+    Outcome,
+    Reading,
+    Source,
+)
+from bakeoff.results.importers.transcripts import conversation, latest
 from bakeoff.spec.workload import Scalar
 
 RESULTS, METADATA = "results.jsonl", "metadata.json"
@@ -39,14 +50,14 @@ class VerifiersResults:
     def read(self, paths: Sequence[Path]) -> Iterator[Item]:
         counts: Counter[str] = Counter()
         for path in paths:
-            metadata = _metadata(path.with_name(METADATA))
+            metadata = read_whole_json(path.with_name(METADATA), "verifiers")
             rollouts, torn = read_whole_lines(path)
             if not rollouts:
                 raise UsageError(f"{path}: no rollout has ended yet")
             labels = _labels(metadata, path)
             for line, rollout in enumerate(rollouts, 1):
                 try:
-                    run = _run(path, line, rollout, labels, str(metadata["env_id"]))
+                    run = _run(path, line, rollout, labels, metadata)
                 except (KeyError, TypeError, AttributeError) as error:
                     raise UsageError(f"{path}, line {line}: is not a rollout of verifiers 0.1: {error!r}") from error
                 counts.update(("rollouts", str(run.outcome)))
@@ -67,13 +78,6 @@ class VerifiersResults:
             )
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(str(path)) or {}
-    except ValueError as error:
-        raise UsageError(f"{path}: is not whole: {error}") from error
-
-
 def _labels(metadata: Mapping[str, Any], path: Path) -> dict[str, Any]:
     settings = {name: metadata.get(name) for name in ("sampling_args", "env_args")}
     return {
@@ -83,7 +87,10 @@ def _labels(metadata: Mapping[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def _run(path: Path, line: int, rollout: Mapping[str, Any], labels: Mapping[str, Any], environment: str) -> ForeignRun:
+def _run(
+    path: Path, line: int, rollout: Mapping[str, Any], labels: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> ForeignRun:
+    environment = str(metadata["env_id"])
     error = rollout.get("error")
     name = error["error"] if isinstance(error, Mapping) else str(error).partition("(")[0]
     outcome: Outcome = "scored" if error is None else "missing" if name in NOT_THE_ARM else "failed"
@@ -92,13 +99,25 @@ def _run(path: Path, line: int, rollout: Mapping[str, Any], labels: Mapping[str,
     }
     return ForeignRun(
         labels=labels,
+        header={"metadata": metadata},
         source=Source(path, member=str(line)),
         task=f"{environment}/{rollout['example_id']}",
         group=environment,
         outcome=outcome,
         error=None if error is None else name,
         metrics={REWARD: rollout[REWARD], **metrics} if outcome == "scored" else {},
+        transcript=transcript,
     )
+
+
+def transcript(source: Source) -> Sequence[Message]:
+    rollout = _rollouts(source.path)[int(source.member or 0) - 1]
+    return [*conversation(rollout.get("prompt"), "user"), *conversation(rollout.get("completion"), "assistant")]
+
+
+@latest
+def _rollouts(path: Path) -> list[dict[str, Any]]:
+    return read_whole_lines(path)[0]
 
 
 def _notes(path: Path, metadata: Mapping[str, Any], rollouts: int, torn: bool) -> list[str]:

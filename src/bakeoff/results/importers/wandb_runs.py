@@ -23,8 +23,8 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.records.protobuf import fields
 from bakeoff.results.importers import ONLINE
-from bakeoff.results.importers.directories import name_and_seed
 from bakeoff.results.importers.foreign import ForeignRun, Item, Outcome, Reading, Source
+from bakeoff.results.importers.identity import Tracked, arm_label
 from bakeoff.results.table import Series as Column
 
 MAGIC = b":W&B"
@@ -74,11 +74,10 @@ class Wandb:
         runs = [(resumed(parts), len(parts)) for parts in logs.values()]
         for log, _ in runs:
             yield log.as_run()
-        yield (
-            Reading("W&B", ", ".join(sorted({log.version for log, _ in runs})), notes=_notes(runs))
-            if runs
-            else Reading()
-        )
+        if runs:
+            versions = ", ".join(sorted({log.version for log, _ in runs}))
+            labels = arm_label(Tracked.of(log.config, log.name, log.group) for log, _ in runs)
+            yield Reading("W&B", versions, notes=_notes(runs), labels=labels)
 
 
 @dataclass(slots=True)
@@ -176,7 +175,7 @@ def _add(log: Log, number: int, content: bytes) -> None:
     """Add one field of a `Record` to what is known of the run: header, run, config, history, summary or exit."""
     match number:
         case 21:  # header: version_info (1), producer (1)
-            log.version = _text(dict(fields(_bytes(dict(fields(content)), 1))), 1)
+            log.version = _text(dict(fields(_bytes(dict(fields(content)), 1))), 1).partition("+")[0]
         case 17:  # run: run_id (1), config (4), run_group (6), display_name (8), start_time (17)
             run = dict(fields(content))
             log.run_id = _text(run, 1) or log.run_id
@@ -332,14 +331,13 @@ def _run(
     config: Mapping[str, Any],
 ) -> ForeignRun:
     """Arm, task and seed from the run's configuration, else from its group and name."""
-    arm, seed = name_and_seed(name)
-    configured = config.get("seed")
+    tracked = Tracked.of(config, name, group)
     return ForeignRun(
-        labels={"arm": config.get("condition") or config.get("arm") or group or arm},
+        labels={"arm": tracked.arm},
         source=source,
         header={"name": name, "group": group or None, "config": config},
-        task=str(config.get("task") or "default"),
-        seed=int(configured) if isinstance(configured, int | float) and configured >= 0 else seed,
+        task=tracked.task,
+        seed=tracked.seed,
         run=label,
         outcome=STATES.get(state, "running"),
         error=None if state == "finished" else state,
