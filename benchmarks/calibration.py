@@ -42,7 +42,11 @@ def main() -> int:
     store = Store(given.store)
     if not given.page:
         simulate(store, QUICK if given.quick else LONG, given.only, given.processes, given.redo)
-    rows = [page.row(CELLS[key], stored.counts, stored.seconds) for key in CELLS if (stored := store.read(key)).chunks]
+    known = {row["key"]: row for row in json.loads(RESULT.read_text())["cells"]} if given.page else {}
+    known |= {
+        key: page.row(CELLS[key], stored.counts, stored.seconds) for key in CELLS if (stored := store.read(key)).chunks
+    }
+    rows = [known[key] for key in CELLS if key in known]
     result = _result(rows)
     if given.only:
         print(json.dumps([row for row in rows if given.only in row["key"]], indent=1))
@@ -64,7 +68,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
     parser.add_argument("--store", type=Path, default=BUILD, metavar="DIR", help="where cells are kept")
     parser.add_argument(
-        "--page", action="store_true", help="simulate nothing; write result and page from what is stored"
+        "--page",
+        action="store_true",
+        help="simulate nothing; write result and page from what is stored, and other cells as in the last result",
     )
     return parser.parse_args()
 

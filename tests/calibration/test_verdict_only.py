@@ -31,5 +31,5 @@ def test_the_verdict_alone_is_the_same_verdict(number: int) -> None:
 def test_the_verdict_alone_has_no_descriptions() -> None:
     (family,) = PAIRED.tables(same_law(RNG, 1, NORMAL, 9))
     (whole,), (alone,) = compare(family), compare(family, verdict_only=True)
-    assert whole.skew is not None and whole.mde is not None and whole.control_mean is not None
-    assert alone.skew is None and alone.mde is None and alone.control_mean is None
+    assert whole.skew is not None and whole.detectable.mde is not None and whole.control_mean is not None
+    assert alone.skew is None and alone.detectable.mde is None and alone.control_mean is None

@@ -59,7 +59,7 @@ def test_a_metric_to_be_minimised_is_better_when_it_falls_and_effects_keep_their
     assert found.verdict == "better"
     assert found.effect is not None and found.effect < 0
     assert found.interval is not None and found.interval.high < 0
-    assert found.cohens_dz is not None and found.cohens_dz < 0
+    assert found.sizes.cohens_dz is not None and found.sizes.cohens_dz < 0
 
 
 @pytest.mark.parametrize(("verdicts", "word"), [
@@ -270,7 +270,7 @@ class TestMargins:
 
     def test_how_many_units_the_margin_would_take_is_told(self) -> None:
         found = verdict(paired(BASE, NOISY), margin=0.05)
-        assert found.units_for_margin is not None and found.units_for_margin > 12
+        assert found.detectable.units_for_margin is not None and found.detectable.units_for_margin > 12
 
 
 class TestFamily:
@@ -368,21 +368,23 @@ class TestWarnings:
 def test_what_pairing_bought_is_told() -> None:
     found = verdict(paired(BASE, LIFTED))
     d = LIFTED - BASE
-    assert found.correlation == pytest.approx(np.corrcoef(BASE, LIFTED)[0, 1])
-    assert found.variance_reduction == pytest.approx(1 - d.var(ddof=1) / (BASE.var(ddof=1) + LIFTED.var(ddof=1)))
-    assert verdict(rollouts({"A": BASE, "B": LIFTED})).correlation is None
+    assert found.sizes.correlation == pytest.approx(np.corrcoef(BASE, LIFTED)[0, 1])
+    assert found.sizes.variance_reduction == pytest.approx(1 - d.var(ddof=1) / (BASE.var(ddof=1) + LIFTED.var(ddof=1)))
+    assert verdict(rollouts({"A": BASE, "B": LIFTED})).sizes.correlation is None
 
 
 def test_the_smallest_effect_that_could_be_found_depends_on_the_spread_alone() -> None:
     found, moved = verdict(paired(BASE, LIFTED)), verdict(paired(BASE, LIFTED + 7))
-    assert found.mde == pytest.approx(moved.mde)
-    assert verdict(grid({"A": BASE.reshape(3, 4), "B": LIFTED.reshape(3, 4)}), seeds="crossed").mde is not None
+    assert found.detectable.mde == pytest.approx(moved.detectable.mde)
+    assert (
+        verdict(grid({"A": BASE.reshape(3, 4), "B": LIFTED.reshape(3, 4)}), seeds="crossed").detectable.mde is not None
+    )
 
 
 def test_the_chance_of_improvement_counts_wins_on_the_same_task() -> None:
     found = verdict(rollouts({"A": [1.0, 2.0, 3.0], "B": [2.0, 3.0, 4.0]}))
     wins = [[(y > x) + 0.5 * (y == x) for x in (1, 2, 3)] for y in (2, 3, 4)]
-    assert found.improvement == pytest.approx(np.mean(wins))
+    assert found.sizes.improvement == pytest.approx(np.mean(wins))
 
 
 class TestExploring:

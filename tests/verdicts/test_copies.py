@@ -23,3 +23,10 @@ def test_three_copies_of_two_short_values_are_no_accident_although_one_could_be(
     three[:, 3:] = three[:, :3]
     assert copied_seeds(rows(one)) == [] == copied_seeds(rows(values))
     assert copied_seeds(rows(three)) == [(0, 3), (1, 4), (2, 5)]
+
+
+def test_an_infinite_value_says_nothing_about_copies() -> None:
+    values = np.random.default_rng(4).normal(0.5, 0.15, (2, 12))
+    values[:, 6:] = values[:, :6]
+    values[0, 2] = np.inf
+    assert copied_seeds(rows(values)) == [(0, 6), (1, 7), (3, 9), (4, 10), (5, 11)]

@@ -10,7 +10,11 @@ import pytest
 from scipy import stats
 
 from bakeoff.errors import UsageError
+from bakeoff.results import table
+from bakeoff.stats.decision import runs_test
+from bakeoff.stats.ttests import runs_t
 from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.questions.compare import answer
 from support.tables import Row, grid, observations, paired, rollouts, verdict
 
 RNG = np.random.default_rng(7)
@@ -168,9 +172,9 @@ class TestUnpaired:
         found = verdict(renamed, Compare(unpaired=True), seeds="nested")
         assert found.population == "for tasks like these 10 (unit: task, N = 5 per arm)"
 
-    def test_crossed_seeds_on_sampled_tasks_need_pairs(self) -> None:
-        with pytest.raises(UsageError, match="leave --unpaired out, or say --tasks fixed"):
-            verdict(grid({"A": A, "B": B}), Compare(unpaired=True), seeds="crossed")
+    def test_crossed_seeds_on_sampled_tasks_are_runs_of_one_arm_each(self) -> None:
+        found = verdict(grid({"A": A, "B": B}), Compare(unpaired=True), seeds="crossed")
+        assert found.decision.method == "t over tasks and runs"
 
     def test_crossed_seeds_on_fixed_tasks_are_two_samples_of_seeds(self) -> None:
         found = verdict(grid({"A": A, "B": B}), Compare(unpaired=True), seeds="crossed", tasks="fixed")
@@ -325,9 +329,9 @@ def test_a_run_that_stands_twice_is_an_error() -> None:
         verdict([*rows, dict(rows[3])])
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf])
-def test_an_infinite_value_is_an_error(value: float) -> None:
-    with pytest.raises(UsageError, match=r"score is -?inf"):
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e308])
+def test_a_value_whose_square_is_infinite_is_an_error(value: float) -> None:
+    with pytest.raises(UsageError, match=r"score is (-?inf|1e\+308), and no mean"):
         verdict(paired([*A[0][:-1], value], B[0]))
 
 
@@ -340,3 +344,91 @@ def test_the_table_knows_its_arms_and_tasks() -> None:
     seen = observations(grid({"A": A, "B": B}))
     assert seen.arms == ["A", "B"]
     assert seen.tasks == [f"t{t}" for t in range(TASKS)]
+
+
+def runs_of(a: np.ndarray, b: np.ndarray) -> list[Row]:
+    """(tasks x runs) tables of two arms that share no run."""
+    rows = grid({"A": a, "B": b})
+    return [{**row, "seed": row["seed"] + (100 if row["arm"] == "B" else 0)} for row in rows]
+
+
+def test_runs_of_one_arm_each_are_units_beside_the_tasks() -> None:
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=(12, 1)) + rng.normal(size=(1, 6)) + rng.normal(size=(12, 6))
+    b = rng.normal(size=(12, 1)) + rng.normal(size=(1, 9)) + rng.normal(size=(12, 9))
+    found = verdict(runs_of(a, b), Compare(unpaired=True), seeds="crossed")
+    d = b.mean(axis=1) - a.mean(axis=1)
+    v_task, v_runs = d.var(ddof=1) / 12, [x.mean(axis=0).var(ddof=1) / x.shape[1] for x in (a, b)]
+    rests = [x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean() for x in (a, b)]
+    v_cell = sum((rest**2).sum() / (11 * (rest.shape[1] - 1)) / rest.size for rest in rests)
+    total = max(v_task, sum(v_runs), v_task + sum(v_runs) - v_cell)
+    squares = v_task**2 / 11 + v_runs[0] ** 2 / 5 + v_runs[1] ** 2 / 8
+    df = min(max((v_task + sum(v_runs)) ** 2 / squares, 5), 24)
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(d.mean()) / math.sqrt(total), df), rel=1e-9)
+    assert found.population == "for tasks like these 12 and runs like these, 6 and 9 (units: tasks and runs)"
+    swapped = verdict(runs_of(b, a), Compare(unpaired=True), seeds="crossed")
+    assert swapped.p == pytest.approx(found.p, rel=1e-9)
+    assert swapped.effect == pytest.approx(-found.effect, rel=1e-9)
+
+
+@pytest.mark.parametrize(("runs", "df"), [(1, None), (2, 1)])
+def test_one_run_of_an_arm_decides_nothing_and_two_have_one_degree_of_freedom(runs: int, df: int | None) -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.normal(size=(20, runs)), 5 + rng.normal(size=(20, 6))
+    found = verdict(runs_of(a, b), Compare(unpaired=True), seeds="crossed")
+    if df is None:
+        assert (found.verdict, found.reason) == ("undecided", "too_few")
+    else:
+        assert runs_t(a, b).df == df and found.units == 2
+    assert any("run" in warning and "--seeds fixed" in warning for warning in found.warnings)
+
+
+def test_runs_that_matter_do_not_become_false_verdicts() -> None:
+    """The task as the unit gives over 70 % here."""
+    rng = np.random.default_rng(5)
+    found = 0
+    for _ in range(400):
+        a, b = (rng.normal(size=(1, 5)) + rng.normal(size=(20, 5)) for _ in "ab")
+        found += runs_test(a, b).p <= 0.05
+    assert found / 400 <= 0.075 + 3 * math.sqrt(0.075 * 0.925 / 400)
+
+
+def test_a_run_that_lacks_a_task_and_missing_runs_keep_the_runs_as_units() -> None:
+    rng = np.random.default_rng(6)
+    rows = runs_of(rng.normal(size=(10, 5)), 8 + rng.normal(size=(10, 5)))
+    absent = [row for row in rows if (row["task"], row["seed"]) != ("t3", 2)]
+    assert verdict(absent, Compare(unpaired=True), seeds="crossed", margin=0.1).verdict == "better"
+    lost = [{**row, "value": None} if (row["task"], row["seed"]) == ("t3", 2) else row for row in rows]
+    found = verdict(lost, Compare(unpaired=True), seeds="crossed")
+    assert found.verdict == "better" and found.missing == 1
+    with pytest.raises(UsageError, match="only one has 't9'"):
+        verdict([r for r in rows if r["task"] != "t9" or r["arm"] == "A"], Compare(unpaired=True), seeds="crossed")
+
+
+def grouped_tasks(seeds: int, groups: int, tasks: int) -> table.Results:
+    """Old and new on tasks in groups, new better by 2 to 3 everywhere."""
+    rows = [
+        table.Row(
+            arm, f"t{t:02}", s, metrics={"score": 0.1 * t + 0.01 * s * s + (2 + t * (s + 1) % 3 / 3) * (arm == "new")}
+        )
+        for arm in ("old", "new")
+        for t in range(tasks)
+        for s in range(seeds)
+    ]
+    return table.Results(rows, "test", groups={"repo": {f"t{t:02}": f"g{t % groups}" for t in range(tasks)}})
+
+
+def test_strict_ties_hold_for_declared_clusters_too() -> None:
+    results = grouped_tasks(1, 4, 9)
+    [plain] = answer(results, Compare.ask(metric="score", cluster="repo")).comparisons
+    [strict] = answer(results, Compare.ask(metric="score", cluster="repo", strict=True)).comparisons
+    assert plain.decision.method == "t over blocks"
+    assert strict.decision.method == "sign-flip (ties in full)"
+    assert strict.p == 2 / 2**4 and strict.verdict == "undecided"  # 4 groups cannot decide exactly
+
+
+def test_two_crossed_seeds_decide_where_tasks_may_depend_on_groups() -> None:
+    results = grouped_tasks(2, 8, 24)
+    [found] = answer(results, Compare.ask(metric="score", seeds="crossed")).comparisons
+    assert found.design.group_columns == ("repo",)
+    assert found.reason != "too_few" and found.p is not None

@@ -6,6 +6,7 @@ The whole path is taken: rows become a table, the table observations, these a ve
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from bakeoff.errors import UsageError
 from bakeoff.results.importers.tables import frame_results
 from bakeoff.stats.evidence import Interval
 from bakeoff.text import format_p
@@ -147,7 +149,13 @@ def test_the_order_of_rows_changes_nothing(drawn: tuple[Rows, dict[str, Any]], r
     rows, changes = drawn
     shuffled = list(rows)
     random.shuffle(shuffled)
-    before, after = (ask(table, "A", ("B", "C"), **changes).comparisons for table in (rows, shuffled))
+    try:
+        before = ask(rows, "A", ("B", "C"), **changes).comparisons
+    except UsageError as refusal:  # repeats that look like runs, by chance
+        with pytest.raises(UsageError, match=re.escape(str(refusal))):
+            ask(shuffled, "A", ("B", "C"), **changes)
+        return
+    after = ask(shuffled, "A", ("B", "C"), **changes).comparisons
     for a, b in zip(before, after, strict=True):
         assert replace(a, design=None) == replace(b, design=None)
 

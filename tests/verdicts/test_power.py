@@ -11,12 +11,13 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
+from bakeoff.stats.plans import TwoWay
 from bakeoff.stats.power import Costs
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.question import Compare
+from bakeoff.verdicts.question import Compare, Question
 from bakeoff.verdicts.questions import planning as simulation
-from bakeoff.verdicts.questions.planning import NotAnswerable, Spread, earlier_runs
-from bakeoff.verdicts.questions.power import Goal, curve, more_rollouts, plan, spend
+from bakeoff.verdicts.questions.planning import EarlierRuns, NotAnswerable, Spread, earlier_runs
+from bakeoff.verdicts.questions.power import Goal, curve, more_rollouts, plan, plan_of_both, spend
 
 
 def numbers(sd: float, design: str) -> Spread:
@@ -200,3 +201,36 @@ def test_unknown_statistics_and_hopeless_effects_are_told() -> None:
         simulation.power_at(setting("mode", "unpaired"), 5)
     with pytest.raises(ValueError, match="more than 8"):
         simulation.units_for(setting("t", effect=0.01, replicates=100), 0.8, most=8)
+
+
+def both_sampled(own_runs: bool) -> EarlierRuns:
+    """Ten tasks x five seeds that the arms share, or five runs of each arm; seeds differ more than tasks do."""
+    rng = np.random.default_rng(4)
+    luck = {"a": rng.normal(0, 1.0, 5), "b": rng.normal(0, 1.0, 5)}
+    rows = [
+        Observation(arm, f"t{t}", s + 10 * own_runs * (arm == "b"), 0, "scored", float(luck[arm][s] + rng.normal(0, 0.5)))
+        for arm in "ab" for t in range(10) for s in range(5)
+    ]  # fmt: skip
+    asked = Question(unpaired=own_runs)
+    return earlier_runs(Observations("m", rows, Analysis(seeds="crossed")), "a", "b", asked)
+
+
+@pytest.mark.parametrize("own_runs", [False, True])
+def test_more_tasks_alone_do_not_help_where_seeds_or_runs_make_the_noise(own_runs: bool) -> None:
+    noise = both_sampled(own_runs)
+    assert isinstance(noise.noise, TwoWay) and noise.components is not None
+    made = plan_of_both(noise, noise.noise, Goal(effect=1.0, n=noise.n))
+    assert made.both is not None and made.mde is not None and made.mde.planned is not None
+    assert made.both.more_tasks is None and made.both.more_seeds is not None and made.both.more_seeds > 5
+    assert 0.8 * made.mde.planned < made.both.floor_of_tasks <= made.mde.planned
+    assert made.both.floor_of_seeds < 0.3 * made.mde.planned
+    assert noise.components.seed > 5 * noise.components.task
+
+
+def test_the_figure_to_follow_lies_between_the_spread_as_seen_and_its_upper_limit() -> None:
+    found = earlier_runs(experiment(8, 1, 1, 1.0, 1.0), "a", "b")
+    made = plan(found.spread, Goal(effect=1.0, n=8))
+    assert made.needed is not None and made.mde is not None
+    for each in (made.needed, made.mde):
+        assert each.seen is not None and each.planned is not None and each.upper is not None
+        assert each.seen < each.planned < each.upper

@@ -99,7 +99,7 @@ def test_one_task_is_ranked_over_the_seeds_that_arms_share() -> None:
 def test_few_runs_a_task_are_warned_about() -> None:
     assert not rank(table(runs=10)[0], question=QUICK).warnings
     warning = rank(table(runs=3)[0], question=QUICK).warnings[0]
-    assert "down to 82 %" in warning and "fewer than 10" in warning
+    assert "intervals are widened" in warning and "fewer than 10" in warning
 
 
 def test_failures_count_their_score_and_missing_runs_flag_the_arm() -> None:

@@ -12,7 +12,7 @@ from bakeoff.verdicts.comparison import compare
 from bakeoff.verdicts.designs import Design, Rule, build_design
 from bakeoff.verdicts.designs.crossed import Crossed
 from bakeoff.verdicts.designs.fixed import FixedRollouts, FixedSeeds
-from bakeoff.verdicts.designs.replicates import Pairs, Samples
+from bakeoff.verdicts.designs.replicates import Level, Pairs, Samples
 from bakeoff.verdicts.designs.rollouts import Rollouts
 from bakeoff.verdicts.designs.seeds import Seeds
 from bakeoff.verdicts.designs.tasks import Tasks
@@ -53,8 +53,8 @@ def test_every_design_gets_the_verdict_of_its_relabelled_table(
     design = build_design(table, "A", "B")
     assert type(design) is kind
     family = Family([design], swept=False)
-    for block in family.blocks():
-        labels = family.labels(block, 300, np.random.default_rng(1))
+    for level in family.levels():
+        labels = family.labels(level, 300, np.random.default_rng(1))
         labels = replace(labels, arms=labels.arms[:SHOWN], every=False)
         (((world,),)) = list(family.worlds(labels, np.random.default_rng(2)))
         many = world.many(Rule())
@@ -69,7 +69,7 @@ def test_every_design_gets_the_verdict_of_its_relabelled_table(
                 assert isinstance(world, Samples)
                 values = np.stack([np.stack([part[r] for part in arm]) for arm in (world.control, world.candidate)])
             (verdict,) = compare([observations(declared, tasks, shared, values)], verdict_only=True)
-            assert (verdict.verdict == "better", verdict.verdict == "worse") == (above[r], below[r]), (block, r)
+            assert (verdict.verdict == "better", verdict.verdict == "worse") == (above[r], below[r]), (level, r)
             assert verdict.decision.interval is not None
             assert verdict.decision.interval.contains(0.0) == covers[r]
 
@@ -78,7 +78,7 @@ def test_labels_are_exchanged_for_whole_blocks() -> None:
     table = observations({"tasks": "sample"}, TASKS, True)
     family = Family([build_design(table, "A", "B")], swept=False)
     for block, axis in (("task", 1), ("seed", 0)):
-        labels = family.labels(block, 50, np.random.default_rng(1))  # type: ignore[arg-type]
+        labels = family.labels(Level(block), 50, np.random.default_rng(1))  # type: ignore[arg-type]
         ((world,),) = list(family.worlds(labels, np.random.default_rng(2)))
         assert isinstance(world, Pairs)
         tables = world.d.reshape(-1, TASKS, SEEDS)
@@ -94,16 +94,39 @@ def test_labels_are_exchanged_for_whole_blocks() -> None:
 def test_swept_tasks_and_fixed_seeds_are_not_exchanged() -> None:
     table = observations({"tasks": "fixed"}, TASKS, True)
     design = build_design(table, "A", "B")
-    assert Family([design], swept=False).blocks() == ["task", "seed", "run"]
-    assert Family([design], swept=True).blocks() == ["seed", "run"]
+    assert [level.block for level in Family([design], swept=False).levels()] == ["task", "seed", "run"]
+    assert [level.block for level in Family([design], swept=True).levels()] == ["seed", "run"]
     sample = build_design(observations({"tasks": "sample", "seeds": "fixed"}, TASKS, True), "A", "B")
-    assert Family([sample], swept=False).blocks() == ["task"]
+    assert [level.block for level in Family([sample], swept=False).levels()] == ["task"]
 
 
 def test_all_ways_are_used_where_they_are_few_and_three_arms_are_shuffled() -> None:
     rng = np.random.default_rng(0)
-    every = exchange("seed", list(range(5)), 2, 2_000, rng)
+    every = exchange(Level("seed"), list(range(5)), 2, 2_000, rng)
     assert every.every and every.patterns == pytest.approx(16)
     assert len({row.tobytes() for row in every.arms[:, :, 0]}) == 32
-    three = exchange("seed", list(range(5)), 3, 2_000, rng)
+    three = exchange(Level("seed"), list(range(5)), 3, 2_000, rng)
     assert not three.every and (np.sort(three.arms, axis=2) == np.arange(3)).all()
+
+
+def test_seeds_that_belong_to_one_arm_each_are_dealt_whole() -> None:
+    """A seed keeps its values on every task, and goes to the control or to the candidate."""
+    values = np.random.default_rng(5).normal(size=(2, TASKS, SEEDS))
+    rows = [
+        Observation(arm, f"t{t}", 10 * a + s, 0, "scored", float(values[a, t, s]))
+        for a, arm in enumerate("AB")
+        for t in range(TASKS)
+        for s in range(SEEDS)
+    ]
+    design = build_design(Observations("score", rows, Analysis(tasks="fixed", seeds="nested")), "A", "B", unpaired=True)
+    family = Family([design], swept=False)
+    assert [level.block for level in family.levels()] == ["task", "seed", "run"]
+    labels = family.labels(Level("seed"), 20, np.random.default_rng(1))
+    assert len(labels.number) == 2 * SEEDS
+    ((world,),) = list(family.worlds(labels, np.random.default_rng(2)))
+    assert isinstance(world, Samples)
+    centred = np.concatenate([arm - arm.mean(axis=1, keepdims=True) for arm in values], axis=1)
+    known = {column.round(9).tobytes() for column in centred.T}
+    for r in range(20):
+        dealt = np.stack([np.concatenate((a[r], b[r])) for a, b in zip(world.control, world.candidate, strict=True)])
+        assert {column.round(9).tobytes() for column in dealt.T} == known

@@ -229,7 +229,7 @@ def test_it_stops_when_it_has_decided_and_the_edition_remembers_how(lab: Lab) ->
     with closing(lab.edition()) as edition:
         spec = edition.facts()["spec"]
     assert spec["sequential"] == {
-        "max_seeds": 40, "block": 4, "test": "symmetric", "goal": "control", "futility": 0.0,
+        "max_tasks": None, "max_seeds": 40, "block": 4, "test": "symmetric", "goal": "control", "futility": 0.0,
     }  # fmt: skip
     assert spec["seeds"] == list(range(40))
 

@@ -10,11 +10,13 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import scipy.special as sp
 
 from bakeoff.spec.experiment import Analysis
 from bakeoff.stats.decision import crossed_test, decide
 from bakeoff.stats.power import minimum_detectable_effect
-from calibrate import habits, looking, peers, pooled
+from bakeoff.stats.robust import Statistic
+from calibrate import followers, habits, looking, peers, pooled
 from calibrate.laws import (
     BINARY,
     HEAVY,
@@ -33,7 +35,7 @@ from calibrate.table import ALPHA, Batch, Counts, Draw, Judge, two_arms
 
 Part = Literal[
     "no effect", "several at once", "tasks differ", "few units", "coverage and power", "at the margin",
-    "price of the margin", "gate", "without a bar", "sequential", "pooled", "reference",
+    "price of the margin", "gate", "robust", "without a bar", "sequential", "plans", "pooled", "reference",
 ]  # fmt: skip
 Peers = Mapping[str, Callable[[Batch], Array]]
 
@@ -50,6 +52,8 @@ class Bar:
     near: str = ""
     """Another outcome; our share may be lower than its share by `points`."""
     points: float = 0.0
+    promised: float | None = None
+    """The share lies so near to this that the 95 % interval of the simulation contains it, or above it up to `at_most`."""
     statistic: Literal["mean", "median"] = "mean"
 
     def limits(self, counts: Counts, replicates: int) -> tuple[float, float]:
@@ -57,6 +61,9 @@ class Bar:
         if self.noise:
             high = max(high, ALPHA + 3.0 * math.sqrt(ALPHA * (1.0 - ALPHA) / replicates))
         low = float(counts[self.near].mean()) - self.points / 100.0 if self.near else self.at_least
+        if self.promised is not None:
+            error = 1.96 * math.sqrt(self.promised * (1.0 - self.promised) / replicates)
+            low, high = self.promised - error, self.at_most if self.at_most < 1.0 else self.promised + error
         return low, high
 
     def value(self, counts: Counts) -> float:
@@ -77,6 +84,8 @@ class Cell:
     column: str
     count: Callable[[Rng, int], Counts]
     bars: tuple[Bar, ...] = ()
+    most: int | None = None
+    """Replicates that are enough where each is slow."""
 
 
 def _through_compare(draw: Draw, judge: Judge, others: Peers | None = None) -> Callable[[Rng, int], Counts]:
@@ -183,6 +192,12 @@ def after_a_look() -> Iterator[Cell]:
         ("look-analysis", "3 changes of the analysis, after a look", habits.changed_analysis, false_positives(SHOWN)),
     ):
         yield Cell(key, part, row, column, count, (bar,))
+    count, seeds = looking.crossed, " / ".join(map(str, looking.CROSSED[1]))
+    row = f"{looking.CROSSED[0]} tasks and crossed seeds, both samples, 3 looks"
+    yield Cell("look-crossed", part, row, f"{seeds} seeds", count, (false_positives(SHOWN),))
+    row = f"{looking.EACH} nested seeds, until decided"
+    column = f"at most {looking.TASKS} tasks"
+    yield Cell("looking-tasks", part, row, column, looking.tasks, (Bar("decided", at_most=ALPHA),))
     for n in (5, 15):
         count = partial(habits.litmus_rule, pairs=n)
         yield Cell(f"litmus-{n}", part, "a litmus rule that asks for a lift", f"{n} pairs", count, (false_positives(),))
@@ -440,6 +455,48 @@ def gates() -> Iterator[Cell]:
             yield Cell(f"gate-{name}-{n}", "gate", f"differences {name}", f"{n} pairs", count, bars)
 
 
+ROBUST: dict[Statistic, tuple[str, float]] = {
+    "rank": ("ranks", 0.5 * float(sp.gammaincinv(2.0, 0.5)) - 1.0),
+    "trimmed": ("trimmed means", (0.6 - 0.8 * math.log(0.8) + 0.2 * math.log(0.2)) / 0.6 - 1.0),
+}
+"""In words, and the centre of exponential differences of mean 0: the median of a mean of two, and the trimmed mean."""
+
+
+def robust() -> Iterator[Cell]:
+    """Other centres than the mean: error rates, power under heavy tails, and skewed differences at the margin."""
+    part: Part = "robust"
+    for statistic, (words, centre) in ROBUST.items():
+        paired, unpaired = (Judge(Analysis(statistic=statistic), seeds_shared=shared) for shared in (True, False))
+        for law, n in ((NORMAL, 10), (QUARTERS, 30), (TENTHS, 15), (HEAVY, 30)):
+            count = _through_compare(partial(same_law, law=law, seeds=n), paired)
+            row = f"{words}: no effect, {law.name}"
+            yield Cell(f"{statistic}-aa-{n}-{law.name}", part, row, f"{n} pairs", count, (false_positives(),))
+        for law, a, b in ((QUARTERS, 15, 15), (NORMAL, 10, 30), (HEAVY, 10, 30)):
+            count = _through_compare(partial(_same_law_unpaired, law=law, sizes=(a, b)), unpaired)
+            row = f"{words}: no effect, {law.name}"
+            yield Cell(f"{statistic}-aa-{a}+{b}-{law.name}", part, row, f"{a}+{b}", count, (false_positives(),))
+        for n in (15, 30):
+            count = _through_compare(partial(_heavy, seeds=n), paired, {"Wilcoxon": peers.wilcoxon_test})
+            # Yuen's t is guarded by signed ranks, so it cannot have more power than they.
+            bars = (Bar("decided", near="Wilcoxon", points=2.0 if statistic == "rank" or n == 30 else 5.0),)
+            row = f"{words}: an effect under heavy tails (t with 2 df)"
+            yield Cell(f"{statistic}-heavy-{n}", part, row, f"{n} pairs", count, bars)
+        for n in (10, 30):
+            noise = partial(_about, centre=centre)
+            judge = Judge(Analysis(statistic=statistic, margin=FAR_MARGIN))
+            count = _through_compare(partial(_skewed, noise=noise, seeds=n, effect=FAR_MARGIN), judge)
+            row, bars = f"{words}: exponential, exactly the margin", (Bar("equivalent", at_most=UNDER_SKEW[n]),)
+            yield Cell(f"{statistic}-margin-{n}", part, row, f"{n} pairs", count, bars)
+        count = _through_compare(partial(_unequal, spreads=(3.0, 1.0), sizes=(10, 30)), unpaired)
+        row = f"{words}: no effect, standard deviations 3 and 1"
+        yield Cell(f"{statistic}-unequal", part, row, "10+30", count, (false_positives(FEW),))
+
+
+def _about(rng: Rng, shape: tuple[int, ...], centre: float) -> Array:
+    """Exponential differences whose own centre is 0."""
+    return TO_THE_RIGHT["exponential"](rng, shape) - centre
+
+
 FEW = 0.065
 """What designs with few strata or few seeds may reach."""
 
@@ -509,8 +566,8 @@ def _skewed(
     return two_arms(world, world + effect + sign * noise(rng, world.shape), effect)
 
 
-def _unequal(rng: Rng, replicates: int, spreads: tuple[float, float]) -> Batch:
-    a, b = (s * rng.normal(size=(replicates, 1, 1, n)) for s, n in zip(spreads, (8, 24), strict=True))
+def _unequal(rng: Rng, replicates: int, spreads: tuple[float, float], sizes: tuple[int, int] = (8, 24)) -> Batch:
+    a, b = (s * rng.normal(size=(replicates, 1, 1, n)) for s, n in zip(spreads, sizes, strict=True))
     return two_arms(a, b)
 
 
@@ -536,6 +593,12 @@ def sequential() -> Iterator[Cell]:
         goal = (Bar("stop", at_most=9.0, statistic="median"),) if size == 1.5 else ()
         count = partial(looking.effect, size=size)
         yield Cell(f"stop-{size:g}", "sequential", "effect", f"{size:g}", count, goal)
+
+
+def plans() -> Iterator[Cell]:
+    for key, follower in followers.each():
+        bars = (Bar("decided", promised=followers.PROMISED, at_most=follower.at_most),) if follower.bounded else ()
+        yield Cell(key, "plans", follower.name, f"{follower.effect:g}", follower.count, bars, most=2_000)
 
 
 def pools() -> Iterator[Cell]:
@@ -577,8 +640,10 @@ CELLS: dict[str, Cell] = {
         at_the_margin,
         price_of_the_margin,
         gates,
+        robust,
         without_a_bar,
         sequential,
+        plans,
         pools,
         references,
     )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from bakeoff.stats.decision import crossed_test
 from bakeoff.stats.sequential import SequentialRule
 from calibrate.laws import Array, Law, Rng
 from calibrate.peers import quantile_t
 from calibrate.table import Counts
 
 PAIRS = 100
+TASKS, BLOCK, EACH = 60, 4, 2
+"""Tasks that are a sample, how many are added between two looks, and the nested seeds of each."""
+CROSSED = (10, (5, 10, 20))
+"""Tasks, and the seeds at the three looks, where both are samples."""
 FIRST_LOOK = 6
 EFFECTS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 """In standard deviations of the differences."""
@@ -27,6 +32,28 @@ def effect(rng: Rng, replicates: int, size: float) -> Counts:
     d = rng.normal(size, 1.0, (replicates, PAIRS))
     stops = _stops(d)
     return {"stop": stops, "decided": (stops <= PAIRS).astype(np.float64)}
+
+
+def tasks(rng: Rng, replicates: int) -> Counts:
+    """Tasks whose effects differ around 0, added in blocks of 4: whether the e-process has decided at any look."""
+    by_task = rng.normal(size=(replicates, TASKS, 1))
+    noise = rng.normal(size=(replicates, TASKS, EACH)) - rng.normal(size=(replicates, TASKS, EACH))
+    stops, _ = SequentialRule(planned=TASKS).stops((by_task + noise).mean(axis=2))
+    return {"decided": (stops <= TASKS).astype(np.float64)}
+
+
+def crossed(rng: Rng, replicates: int) -> Counts:
+    """Tasks and seeds that are both samples, looked at with S, 2 S and 4 S seeds, at a quarter of the level each time."""
+    tasks, looks = CROSSED
+    shape = (replicates, tasks, looks[-1])
+    d = rng.normal(size=(replicates, tasks, 1)) + rng.normal(size=(replicates, 1, looks[-1]))
+    d += rng.normal(size=shape) - rng.normal(size=shape)
+    p = np.array([[crossed_test(table[:, :seeds]).p for seeds in looks] for table in d])
+    corrected = p <= np.array([0.05 / 4**look for look in range(len(looks))])
+    return {
+        "decided": corrected.any(axis=1).astype(np.float64),
+        "a new test at each look": (p <= 0.05).any(axis=1).astype(np.float64),
+    }
 
 
 def _stops(d: Array) -> Array:

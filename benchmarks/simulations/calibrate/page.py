@@ -100,7 +100,12 @@ def tables(result: Result) -> str:
             _price(parts["price of the margin"]),
         ),
         ("A true regression of exactly what `gate` allows: passed", _outcome(parts["gate"], "passed")),
+        ("Ranks and trimmed means (`analysis.statistic`)", _robust(parts["robust"])),
         ("A look after every pair", _looking(parts["sequential"])),
+        (
+            "Those who follow a plan that promises 80 %: earlier runs, effect planned for, verdict",
+            _outcome(parts.get("plans", []), "decided"),
+        ),
         ("Pooled steps and generations against one value per seed", _pools(parts["pooled"])),
         ("Shown without a bound", _shown(parts["without a bar"])),
         ("For reference: common practices on such data", _references(parts)),
@@ -168,6 +173,27 @@ def _outcome(rows: list[Row], outcome: str, header: str = "measured, %") -> str:
         bound = [_limit(one["bars"][0]), _held(one["bars"][0])] if one["bars"] else ["none", ""]
         lines.append([one["row"], one["column"], _number(one["shares"][outcome]), *bound, _replicates(one)])
     return _markdown(["", "", header, "bound", "holds", "replicates"], lines)
+
+
+def _robust(rows: list[Row]) -> str:
+    lines = []
+    for one in rows:
+        bar = one["bars"][0]
+        word = "`equivalent`" if bar["outcome"] == "equivalent" else "`better` or `worse`"
+        wilcoxon = _number(one["shares"]["Wilcoxon"]) if "Wilcoxon" in one["shares"] else ""
+        lines.append(
+            [
+                one["row"],
+                one["column"],
+                word,
+                _number(bar["value"]),
+                wilcoxon,
+                _limit(bar),
+                _held(bar),
+                _replicates(one),
+            ]
+        )
+    return _markdown(["", "", "verdict", "measured, %", "Wilcoxon, %", "bound", "holds", "replicates"], lines)
 
 
 def _price(rows: list[Row]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibrate.cells import CELLS
 from calibrate.count import CHUNK, chunk, joined, keep_freed_memory
 from calibrate.table import Counts
 
@@ -95,8 +96,9 @@ class Store:
     ) -> Iterator[tuple[str, Stored]]:
         """Yield every cell as it is completed."""
         code = code_digest()
+        most = {key: min(replicates, CELLS[key].most or replicates) for key in keys}
         with ProcessPoolExecutor(processes, initializer=keep_freed_memory) as pool:
-            jobs = {pool.submit(self.complete, key, replicates, code, redo): key for key in keys}
+            jobs = {pool.submit(self.complete, key, most[key], code, redo): key for key in keys}
             for job in as_completed(jobs):
                 yield jobs[job], job.result()
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
+import scipy.special as sp
 from numpy.typing import ArrayLike, NDArray
 
 from bakeoff.stats.bootstrap import BootstrapInterval
@@ -29,6 +30,10 @@ Counts = NDArray[np.integer]
 """How often each run was drawn, shape (resamples, runs of all tasks)."""
 COUNT_CHUNK = 2**17
 """Counts worked on at once: mostly bytes, so more of them fit into the cache than doubles would."""
+
+
+FOR_SKEW = 2.6
+"""Over the number of runs times that of tasks: by how much intervals are wider because few runs do not show skew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,21 @@ def iqm(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed 
         upper = np.cumsum(ranked, axis=1, dtype=np.int32) if equal else np.cumsum(ranked * weights[order], axis=1)
         return np.clip(upper, low, high).astype(np.float64) @ gaps + first
 
-    return _bootstrap(groups, statistic, resamples, level, seed)
+    found = _bootstrap(groups, statistic, resamples, level, seed)
+    # The middle half of zeros and ones is a function of their share, and so are the ends of its interval.
+    return (
+        _hull(found, [min(1.0, max(0.0, 2.0 * end - 0.5)) for end in ends])
+        if (ends := _rate_ends(groups, level))
+        else found
+    )
 
 
 def average(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0) -> BootstrapInterval:
     """Mean over tasks of the mean over runs."""
     groups = _groups(strata)
     weighted = np.concatenate(groups) * _weights(groups)
-    return _bootstrap(groups, lambda counts: counts @ weighted, resamples, level, seed)
+    found = _bootstrap(groups, lambda counts: counts @ weighted, resamples, level, seed)
+    return _hull(found, ends) if (ends := _rate_ends(groups, level)) else found
 
 
 def optimality_gap(
@@ -143,6 +155,9 @@ def _widening(groups: Sequence[Array], level: float) -> float:
     Resamples of n runs have a variance that is too small by (n-1)/n, and their quantiles are those of a normal
     distribution where a t with few degrees of freedom (Satterthwaite's over tasks) is needed: Hesterberg, 'What Teachers
     Should Know About the Bootstrap', American Statistician 2015, section 3.3. 1 where nothing varies.
+
+    A few runs of one task do not show skew: t intervals of 3 to 10 exponential values cover 88 to 90 %, and 92 to 93 %
+    with the last factor, which is 1.04 or less from 5 tasks with 3 runs on.
     """
     several = [g for g in groups if g.size > 1]
     squares = np.array([float(g.var(ddof=1)) / g.size for g in several])
@@ -152,7 +167,33 @@ def _widening(groups: Sequence[Array], level: float) -> float:
     sizes = np.array([g.size for g in several], dtype=np.float64)
     df = float(squares.sum() ** 2 / (squares**2 / (sizes - 1.0)).sum())
     narrow = float((squares * (sizes - 1.0) / sizes).sum() / squares.sum())
-    return t_quantile(df, tail(level)) / normal_quantile(tail(level)) / math.sqrt(narrow)
+    skew = 1.0 + FOR_SKEW / (float(sizes.sum()) * len(several))
+    return skew * t_quantile(df, tail(level)) / normal_quantile(tail(level)) / math.sqrt(narrow)
+
+
+def _rate_ends(groups: Sequence[Array], level: float) -> list[float] | None:
+    """Return the ends of Wilson's interval for the mean of outcomes of 0 and 1, all tasks together; None for other scores.
+
+    A bootstrap of a few outcomes covers 82 %: where all are equal, its interval is a point.
+    """
+    if not all(np.isin(g, (0.0, 1.0)).all() for g in groups):
+        return None
+    weights = _weights(groups)
+    share, n = float(weights @ np.concatenate(groups)), 1.0 / float((weights**2).sum())
+    low, high = _wilson(share, n, -normal_quantile(tail(level)))
+    return [low, high]
+
+
+def _hull(found: BootstrapInterval, ends: Sequence[float]) -> BootstrapInterval:
+    return replace(found, low=min(found.low, ends[0]), high=max(found.high, ends[1]))
+
+
+def _wilson(rate: float, n: float, quantile: float) -> tuple[float, float]:
+    """Return Wilson's interval (JASA 1927) of a rate in n trials."""
+    weight = quantile * quantile / n
+    centre = (rate + weight / 2.0) / (1.0 + weight)
+    half = quantile / (1.0 + weight) * math.sqrt(rate * (1.0 - rate) / n + weight / (4.0 * n))
+    return max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half))
 
 
 def _counts(sizes: Sequence[int], resamples: int, seed: Seed) -> Iterator[Counts]:
@@ -210,16 +251,19 @@ def pass_hat_k(successes: ArrayLike, attempts: ArrayLike, k: int) -> Array:
 def chance_interval(values: ArrayLike, level: float = 0.95) -> Interval | None:
     """Interval for the mean of one chance (0 to 1) for each task; population: tasks like these. None for one task.
 
-    Wilson's, with every task as one trial and the quantile of a t. No values between 0 and 1 with this mean vary more
-    than successes and failures do, so it covers too much where tasks are alike and enough where a few tasks carry the
-    mean: a t interval over pass^k covers 20 to 90 % there.
+    The hull of Wilson's and Clopper and Pearson's, with every task as one trial and, in Wilson's, the quantile of a t. No
+    values between 0 and 1 with this mean vary more than successes and failures do, so it covers too much where tasks are
+    alike and enough where a few tasks carry the mean: a t interval over pass^k covers 20 to 90 % there, and Wilson's alone
+    84 % where one of 12 tasks carries it.
     """
     x = vector(values, "values")
     n = float(x.size)
     if n < 2:
         return None
-    q = -t_quantile(n - 1.0, tail(level))
-    rate, weight = float(x.mean()), q * q / n
-    centre = (rate + weight / 2.0) / (1.0 + weight)
-    half = q / (1.0 + weight) * math.sqrt(rate * (1.0 - rate) / n + weight / (4.0 * n))
-    return Interval(max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half)), level)
+    low, high = _wilson(float(x.mean()), n, -t_quantile(n - 1.0, tail(level)))
+    total = float(x.sum())
+    if total > 0.0:
+        low = min(low, float(sp.betaincinv(total, n - total + 1.0, tail(level))))
+    if total < n:
+        high = max(high, float(sp.betaincinv(total + 1.0, n - total, 1.0 - tail(level))))
+    return Interval(low, high, level)

@@ -29,6 +29,8 @@ from bakeoff.stats.resample import (
     iqm_distribution,
     mean_distribution,
     moment_distribution,
+    portable_counts,
+    portable_moments,
     statistic_distribution,
     trimmed_range,
 )
@@ -177,7 +179,7 @@ class Studentized(Evidence):
         rng = generator(0)
         distances, squares, centre, variance = np.zeros(resamples), np.zeros(resamples), 0.0, 0.0
         for sign, part in samples:
-            means, variances = moment_distribution(part - part.mean(), resamples, rng)
+            means, variances = portable_moments(part - part.mean(), resamples, rng)
             distances, squares = distances + sign * means, squares + variances / part.size
             centre, variance = centre + sign * float(part.mean()), variance + float(part.var(ddof=1)) / part.size
         # Sums over tasks; a mean divides estimate and error alike.
@@ -264,7 +266,7 @@ def _complete_crossed_t(x: Array, resamples: int) -> Array:
     rng, t = generator(0), []
     for start in range(0, resamples, 1024):
         count = min(1024, resamples - start)
-        by_task, by_seed = (count_matrix(size, count, rng) for size in x.shape)
+        by_task, by_seed = (portable_counts(size, count, rng) for size in x.shape)
         # Means of the resampled tasks and seeds, each over the other margin's resample.
         of_tasks, of_seeds = by_seed @ x.T / seeds, by_task @ x / tasks
         mean = np.einsum("rt,rt->r", by_task, of_tasks) / tasks
@@ -288,7 +290,7 @@ def _incomplete_crossed_t(x: Array, resamples: int) -> Array:
     rng, t = generator(0), []
     for start in range(0, resamples, 1024):
         count = min(1024, resamples - start)
-        by_task, by_seed = (count_matrix(size, count, rng) for size in x.shape)
+        by_task, by_seed = (portable_counts(size, count, rng) for size in x.shape)
         total = np.einsum("rs,rs->r", by_task @ weights, by_seed)
         by_task, by_seed, total = by_task[total > 0.0], by_seed[total > 0.0], total[total > 0.0]
         mean = np.einsum("rs,rs->r", by_task @ sums, by_seed) / total

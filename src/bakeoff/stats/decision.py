@@ -30,6 +30,7 @@ from bakeoff.stats.ttests import (
     blocks_t,
     crossed_t,
     one_sample_t,
+    runs_t,
     seeds_over_tasks_t,
     stratified_paired_t,
     stratified_t,
@@ -37,7 +38,7 @@ from bakeoff.stats.ttests import (
 
 Word = Literal["better", "worse", "equivalent", "undecided"]
 Reason = Literal[
-    "", "inconclusive", "too_few", "too_few_for_equivalence", "unconnected", "seed_has_no_effect", "missing", "not_final",
+    "", "inconclusive", "too_few", "too_few_for_equivalence", "too_few_for_statistic", "unconnected", "seed_has_no_effect", "missing", "not_final",
     "looked", "exploratory", "cluster", "continue", "max_seeds", "futility",
 ]  # fmt: skip
 """Why there is no verdict. The last three are of sequential tests: more pairs may bring one, the planned end was reached,
@@ -202,6 +203,25 @@ def crossed_test(
     return _guarded(crossed_t(x), guard, margin, guarded, _level(alpha, comparisons, guarded))
 
 
+def runs_test(
+    a: ArrayLike, b: ArrayLike, margin: float | None = None, guarded: bool = False, level: float = 0.05
+) -> Test:
+    """Tasks and the runs of each arm are samples: (tasks, runs) tables of arms that share tasks only, NaN where not run.
+
+    No bootstrap guards the questions about a margin, so they need the interval of 7 units, however many there are.
+    """
+    x, y = incomplete_table(a, "a"), incomplete_table(b, "b")
+    differences = task_means(y) - task_means(x)
+    inside = [(arm - task_means(arm)[:, None])[~np.isnan(arm)] for arm in (x, y)]
+    if is_constant(differences) and all(is_constant(each) for each in inside):
+        return with_margin(SignFlip(np.full(min(len(x), x.shape[1], y.shape[1]), mean(differences))), margin)
+    evidence = runs_t(x, y)
+    if margin is None and not guarded:
+        return with_margin(evidence, margin)
+    careful = wider_for_skew(evidence, level, most=GUARDED_UNITS - 1)
+    return with_margin(careful if guarded else evidence, margin, careful)
+
+
 def groups_test(
     d: ArrayLike,
     groups: ArrayLike,
@@ -210,6 +230,7 @@ def groups_test(
     margin: float | None = None,
     seed: int = 0,
     guarded: bool = False,
+    strict: bool = False,
 ) -> Test:
     """Groups of tasks as units: sign flips of whole groups, or t for few of them.
 
@@ -222,8 +243,8 @@ def groups_test(
     means = np.bincount(member, weights=x) / sizes
     constant = is_constant(means)
     evidence: Evidence
-    if constant or flips_suffice(means.size, alpha, comparisons):
-        evidence = SignFlip(means, seed, weights=None if len(set(sizes)) == 1 else sizes)
+    if strict or constant or flips_suffice(means.size, alpha, comparisons):
+        evidence = SignFlip(means, seed, strict, weights=None if len(set(sizes)) == 1 else sizes)
     else:
         evidence = blocks_t(means, sizes)
     guard = None if constant or means.size < GUARDED_UNITS else lambda: Studentized([group_values(x, groups)])
@@ -276,13 +297,15 @@ def _level(alpha: float, comparisons: int, guarded: bool) -> float:
     return alpha if guarded else alpha / comparisons
 
 
-def wider_for_skew(evidence: Evidence, level: float = 0.05) -> Evidence:
+def wider_for_skew(evidence: Evidence, level: float = 0.05, most: int = GUARDED_UNITS) -> Evidence:
     """Return what answers about a point other than 0 below 8 units; from there on `evidence` itself.
+
+    `most` is the number that more units count as: 7 where no bootstrap guards them.
 
     A t statistic has no more units than its degrees of freedom say: where one task has most of the spread, its runs are
     all there is, and a bootstrap of them sees no skew (3 tasks x 3 seeds, sds 1, 1, 10: 12 to 16 % at the margin).
     """
-    units = evidence.n
+    units = min(evidence.n, most)
     if isinstance(evidence, TStatistic):
         units = min(units, math.floor(evidence.df + 1.0 + 1e-9))
     if units >= GUARDED_UNITS:

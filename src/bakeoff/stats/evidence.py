@@ -227,6 +227,8 @@ class Grouped(WorstCase):
     def __init__(self, tests: Sequence[Evidence]) -> None:
         super().__init__(tests)
         self.effect = tests[0].effect
+        # Each kind of unit has its own least number: two crossed seeds are enough, two groups are not.
+        self.least = min(test.least for test in tests)
         self.assumes = f"{tests[0].assumes}; the larger p of units and of their groups"
 
 

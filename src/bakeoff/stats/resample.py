@@ -120,6 +120,29 @@ def moment_distribution(
     return total / n, np.maximum(squares - total**2 / n, 0.0) / (n - 1)
 
 
+def portable_indices(n: int, rows: int, rng: np.random.Generator) -> Indices:
+    """Uniform whole numbers below n, shape (rows, n), in a form that any language can reproduce (docs/certificates.md).
+
+    Each row takes ceil(n / 2) outputs of PCG64, each of which has two 32-bit halves h, the low one first; h gives
+    h n >> 32. No number is favoured by more than n / 2^32.
+    """
+    words = rng.integers(0, 2**64 - 1, (rows, (n + 1) // 2), dtype=np.uint64, endpoint=True)
+    halves = np.stack((words & np.uint64(0xFFFFFFFF), words >> np.uint64(32)), axis=2).reshape(rows, -1)[:, :n]
+    return np.asarray(halves * np.uint64(n) >> np.uint64(32), dtype=np.intp)
+
+
+def portable_moments(x: Array, resamples: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Means and variances (ddof 1) of resamples of x by `portable_indices`: of a verdict, so that others can verify it."""
+    means, variances = np.empty(resamples), np.empty(resamples)
+    step = max(1, CHUNK // x.size)
+    for start in range(0, resamples, step):
+        rows = x.take(portable_indices(x.size, min(step, resamples - start), rng))
+        means[start : start + step] = centre = rows.mean(axis=1)
+        rows -= centre[:, None]
+        variances[start : start + step] = np.einsum("rn,rn->r", rows, rows) / (x.size - 1)
+    return means, variances
+
+
 def tuple_size(n: int) -> int:
     """Largest k with n^k <= TABLE, at least 1 and at most n: how many values one table lookup draws."""
     k = 1
@@ -210,6 +233,11 @@ def count_matrix(n: int, resamples: int, rng: np.random.Generator) -> Array:
     """How often each of n units occurs in each resample, shape (resamples, n), as doubles for `counts @ X`."""
     blocks = _index_blocks(n, resamples, rng, None, CHUNK)
     return np.concatenate([_row_counts(block, n).astype(np.float64) for block in blocks])
+
+
+def portable_counts(n: int, resamples: int, rng: np.random.Generator) -> Array:
+    """`count_matrix` by `portable_indices`."""
+    return _row_counts(portable_indices(n, resamples, rng), n).astype(np.float64)
 
 
 def draw_counts(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.integer]:

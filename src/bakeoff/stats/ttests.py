@@ -186,15 +186,89 @@ def crossed_variance(d: ArrayLike) -> CrossedVariance:
         # Margins without any spread: only the cells tell how uncertain the mean is.
         return CrossedVariance(v_task, v_seed, v_cell, v_cell, min(tasks, seeds) - 1.0)
     total = max(v_task, v_seed, v_task + v_seed - v_cell)
-    if min(tasks, seeds) == 2:
-        return CrossedVariance(v_task, v_seed, v_cell, total, 1.0)
-    effective = effective_seeds(x)
-    least = min(float(tasks), effective) - 1.0
-    df = satterthwaite(np.array([v_task, v_seed]), np.array([tasks - 1.0, effective - 1.0]))
-    df = min(max(df, least), tasks + seeds - 2.0)
-    if min(float(tasks), effective) <= FEW_GROUPS:
-        df = math.sqrt(df * least)
-    return CrossedVariance(v_task, v_seed, v_cell, total, df)
+    df = two_way_df(np.array([v_task, v_seed]), np.array([tasks, effective_seeds(x)]), np.array([tasks, seeds]))
+    return CrossedVariance(v_task, v_seed, v_cell, total, float(df))
+
+
+def two_way_df(parts: Array, groups: Array, counted: Array) -> Array:
+    """Degrees of freedom of a sum of variances of margins, (margins,) or (margins, replicates).
+
+    Satterthwaite's with `groups` - 1 of each margin, at least those of the smallest and at most those of all `counted`
+    together. A margin of 5 or fewer gets the geometric mean with its own, one of 2 gets 1.
+    """
+    if counted.min() == 2:
+        return np.asarray(np.ones(parts.shape[1:]))
+    largest = np.abs(parts).max(axis=0)
+    share = parts / np.where(largest > 0.0, largest, 1.0)  # squares of very small variances would underflow
+    own = (groups - 1.0).reshape(-1, *[1] * (parts.ndim - 1))
+    least = float(groups.min()) - 1.0
+    below = (share**2 / own).sum(axis=0)  # 0 without any variance
+    df = np.where(below > 0.0, share.sum(axis=0) ** 2 / np.where(below > 0.0, below, 1.0), least)
+    df = np.clip(df, least, float((counted - 1.0).sum()))
+    return np.asarray(np.sqrt(df * least) if groups.min() <= FEW_GROUPS else df)
+
+
+def runs_t(a: ArrayLike, b: ArrayLike) -> TStatistic:
+    """t of the mean over tasks of (mean over B's runs - mean over A's): (tasks, runs) tables of arms that share tasks only.
+
+    NaN where a run was not made on a task; two runs or more on each. V_task is that of the tasks' differences, V_run the
+    sum over the arms of that of their runs' means around the tasks, and V_cell, which both contain, is subtracted once;
+    V = max(V_task, V_run, V_task + V_run - V_cell), as in `crossed_variance`. Population: tasks and runs like these. n is
+    the smallest number of tasks, of A's runs and of B's. Simulated with 2 to 10 runs an arm, 3 to 100 tasks and seven
+    mixes of variance: at most 7.2 % false positives with 3 tasks, 5.9 % from 10 tasks on.
+    """
+    x, y = incomplete_table(a, "a"), incomplete_table(b, "b")
+    v = runs_variance(x, y)
+    differences = task_means(y) - task_means(x)
+    if all(is_constant((arm - task_means(arm)[:, None])[~np.isnan(arm)]) for arm in (x, y)) and is_constant(
+        differences
+    ):
+        raise ValueError("t over tasks and runs: zero spread")
+    parts = np.array([v.task, *v.runs])
+    total = max(v.task, sum(v.runs), v.task + sum(v.runs) - sum(v.cells))
+    groups = np.array([float(len(x)), *v.groups])
+    counted = np.array([float(len(x)), x.shape[1], y.shape[1]])
+    n = int(counted.min())
+    least = 2 if counted.max() >= LEAST_UNITS else LEAST_UNITS
+    df = float(two_way_df(parts, groups, counted))
+    return TStatistic(
+        float(differences.mean()), math.sqrt(total), df, n, "t over tasks and runs", NORMAL_MARGINS, least
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunsVariance:
+    """Parts of the variance of B - A, tasks and runs being samples; tuples have A's and B's. Unit: squared metric."""
+
+    task: float
+    runs: tuple[float, float]
+    cells: tuple[float, float]
+    groups: tuple[float, float]
+    """Runs of each arm, fewer where some have most of the weight (`effective_seeds`)."""
+
+
+def runs_variance(a: ArrayLike, b: ArrayLike) -> RunsVariance:
+    """V_task, V_run and V_cell of `runs_t`, for the same tables."""
+    x, y = incomplete_table(a, "a"), incomplete_table(b, "b")
+    if len(x) != len(y):
+        raise ValueError(f"both arms need the same tasks, got {len(x)} and {len(y)}")
+    differences = task_means(y) - task_means(x)
+    cells = [additive_fit(arm).mean_square * float((cell_weights(arm) ** 2).sum()) for arm in (x, y)]
+    return RunsVariance(
+        float(differences.var(ddof=1)) / differences.size,
+        (_variance_of_seeds(x), _variance_of_seeds(y)),
+        (cells[0], cells[1]),
+        (effective_seeds(x), effective_seeds(y)),
+    )
+
+
+def _variance_of_seeds(x: Array) -> float:
+    """Return the variance of the mean over fixed tasks of a (tasks, seeds) table, by whose seeds it is uncertain."""
+    sizes = (~np.isnan(x)).sum(axis=1)
+    if sizes.min() < 2:
+        raise ValueError("a task with a single seed has no spread")
+    inside = np.nan_to_num(x - task_means(x)[:, None]) * np.sqrt(sizes / (sizes - 1.0))[:, None]
+    return float(((cell_weights(x) * inside).sum(axis=0) ** 2).sum())
 
 
 def crossed_t(d: ArrayLike) -> TStatistic:
@@ -221,11 +295,8 @@ def seeds_over_tasks_t(d: ArrayLike) -> TStatistic:
     few tasks has 2 or 3 seeds. Every task needs 2 seeds.
     """
     x = incomplete_table(d, "d")
+    variance = _variance_of_seeds(x)
     sizes = (~np.isnan(x)).sum(axis=1)
-    if sizes.min() < 2:
-        raise ValueError("crossed t over seeds: a task with a single seed has no spread")
-    inside = np.nan_to_num(x - task_means(x)[:, None]) * np.sqrt(sizes / (sizes - 1.0))[:, None]
-    variance = float(((cell_weights(x) * inside).sum(axis=0) ** 2).sum())
     df = effective_seeds(x) - 1.0
     if sizes.min() <= THIN_TASK and len(x) <= FEW_IF_THIN:
         # Much of the error can come from the task with the fewest seeds: 9 to 12 % false positives for 5 x 20 with a task

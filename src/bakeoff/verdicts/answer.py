@@ -23,7 +23,18 @@ from bakeoff.results.reading import reading_line
 from bakeoff.results.table import Results
 from bakeoff.spec.directions import suggests_less, suggests_more
 from bakeoff.spec.experiment import Analysis
-from bakeoff.text import Stroke, csv_text, drawn_table, fitted_table, markdown_table, plain_table, printable, standard
+from bakeoff.text import (
+    Stroke,
+    csv_text,
+    drawn_table,
+    fitted_table,
+    markdown,
+    markdown_table,
+    paragraph,
+    plain_table,
+    printable,
+    standard,
+)
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Calibrate, Compare, Gate, Litmus, Power, Question, Rank, Summarize, Variance
 from bakeoff.verdicts.repeats import refuse_copies, refuse_curves, refuse_ranks, refuse_shared_repeats
@@ -212,7 +223,7 @@ def observe_metric(
     """
     judged = question.analysis(declared or results.analysis.about(metric), metric)
     if directed:
-        family = question.metrics or [name for name in (results.analysis.metric, *results.analysis.primary) if name]
+        family = question.metrics or results.analysis.metrics
         check_direction(metric, judged, results.analysis, family, results.label)
     observations = observe(results, metric, judged)
     if directed:
@@ -221,7 +232,12 @@ def observe_metric(
 
 
 def refuse_dependent(observations: Observations, question: Question) -> None:
-    """Raise UsageError where repeats are runs or rows of one curve, or where pairs are of ranks."""
+    """Raise UsageError where repeats are runs or rows of one curve, or where pairs are of ranks.
+
+    Results from elsewhere only: what bakeoff ran itself has the seeds and repeats that were planned.
+    """
+    if observations.declared is not None:
+        return
     refuse_curves(observations)
     refuse_shared_repeats(observations)
     if not question.unpaired:
@@ -244,7 +260,8 @@ def check_direction(
     """
     where = f"{label}: " if label else ""
     options = f"--direction {metric}=minimize or --direction {metric}=maximize, or "
-    table = f'directions = {{ {_key(metric)} = "minimize" }} (or "maximize") in [analysis] of the file'
+    key = metric if re.fullmatch(r"[A-Za-z0-9_-]+", metric) else json.dumps(metric)
+    table = f'directions = {{ {key} = "minimize" }} (or "maximize") in [analysis] of the file'
     if judged.direction is None:
         other = declared.metric is not None and declared.direction == "minimize"
         if suggests_less(metric) or (other and metric not in (declared.metric, *declared.primary)):
@@ -258,11 +275,6 @@ def check_direction(
                 f"{where}{judged.direction} is said for {len(family)} metrics, and {metric!r} may mean the opposite. "
                 f"{'Set' if in_file else f'Say {options}set'} {table}"
             )
-
-
-def _key(name: str) -> str:
-    """A key of TOML."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def refuse_sequential(results: Results, what: str) -> None:
@@ -298,10 +310,15 @@ def answer(results: Results | None, question: Question, *, verb: str = "") -> An
     """
     if type(question) not in _MODULES:
         raise TypeError(f"{type(question).__name__} is not a question that can be answered")
-    if results is not None and not isinstance(question, Summarize):
-        refuse_copies(results, question)
     module = import_module(f"bakeoff.verdicts.questions.{_MODULES[type(question)]}")
-    answered: Answer = module.answer(results, question)
+    try:
+        if results is not None and not isinstance(question, Summarize):
+            refuse_copies(results, question)
+        answered: Answer = module.answer(results, question)
+    except UsageError as error:
+        if results is None or not results.reading.get("tools"):
+            raise
+        raise UsageError(f"{error} ({reading_line(results.reading)})") from error
     if results is not None and results.editions() and answered.shows_means:
         from bakeoff.results.editions import same_editions
         from bakeoff.verdicts.sequential.looks import counted
@@ -351,13 +368,13 @@ def as_text(answer: Answer, width: int | None = None, *, verbose: bool = True) -
     for block in blocks:
         match block:
             case Text(text, strong, colour):
-                line = printable(text)
+                line = paragraph(text)
                 if width is not None:
                     line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
                     line = click.style(line, bold=strong, fg=colour or None)
                 parts.append(line)
             case Table(headers, rows, title, right, below):
-                title = printable(title).replace("\n", " ")
+                title = paragraph(title)
                 if width is None:
                     drawn = (f"{title}\n" if title else "") + plain_table(headers, rows, right)
                 elif block.strokes:
@@ -370,7 +387,7 @@ def as_text(answer: Answer, width: int | None = None, *, verbose: bool = True) -
                 parts.append(f"{drawn}\n{below}" if below else drawn)
             case Notes(heading, lines):
                 head = click.style(heading, bold=True) if width is not None else heading
-                parts.append("\n".join([head, *(f"  {printable(line)}" for line in lines)]))
+                parts.append("\n".join([head, *(f"  {paragraph(line)}" for line in lines)]))
     # Paragraphs that follow each other stand together; everything else has an empty line before it.
     text = parts[0] if parts else ""
     for previous, block, part in zip(blocks, blocks[1:], parts[1:], strict=False):
@@ -385,13 +402,12 @@ def as_markdown(answer: Answer) -> str:
     for block in answer.shown():
         match block:
             case Text(text, strong):
-                lines += [f"**{printable(text)}**" if strong else printable(text), ""]
+                lines += [f"**{markdown(text)}**" if strong else markdown(text), ""]
             case Table(headers, rows, title):
-                title = printable(title).replace("\n", " ")
-                lines += [*([f"## {title}", ""] if title else []), *markdown_table(headers, rows), ""]
-                lines += [block.below, ""] if block.below else []
+                lines += [*([f"## {markdown(title)}", ""] if title else []), *markdown_table(headers, rows), ""]
+                lines += [markdown(block.below), ""] if block.below else []
             case Notes(heading, notes):
-                lines += [f"## {heading}", "", *(f"- {printable(note)}" for note in notes), ""]
+                lines += [f"## {heading}", "", *(f"- {markdown(note)}" for note in notes), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -413,11 +429,12 @@ def as_html(answer: Answer, *, verbose: bool = True) -> str:
 
 
 @cache
-def environment() -> Environment:
+def environment(*directories: Path) -> Environment:
+    """Return Jinja as all pages use it. `directories` hold further templates; those of answers come last."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader([*directories, TEMPLATES]), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
         finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )  # fmt: skip

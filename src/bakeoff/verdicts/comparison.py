@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bakeoff.errors import UsageError
@@ -22,9 +23,18 @@ from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.numerics import difference
 from bakeoff.stats.ttests import seeds_look_crossed
 from bakeoff.text import format_p
-from bakeoff.verdicts.caveats import Caution
-from bakeoff.verdicts.describe import Description, choice_of_test, describe, own_direction, sentence
+from bakeoff.verdicts.describe import (
+    Detectable,
+    EffectSizes,
+    Means,
+    detectable,
+    effect_sizes,
+    means_of,
+    own_direction,
+    sentence,
+)
 from bakeoff.verdicts.designs import Design, build_design
+from bakeoff.verdicts.designs.base import Caution
 from bakeoff.verdicts.designs.testing import Line, adjusted, comparison_test, exact_p, other_methods
 from bakeoff.verdicts.family import changed_analysis, choose_arms, planned_family, settings_of
 from bakeoff.verdicts.observations import Observations
@@ -77,8 +87,44 @@ class Alternative:
         )
 
 
+@dataclass(frozen=True)
+class Judged:
+    """One comparison of a family with its decision. What is not on the first screen is computed when asked for."""
+
+    observations: Observations
+    control: str
+    candidate: str
+    design: Design
+    test: Test | Decision
+    decision: Decision
+    family: int
+    """Comparisons that share alpha with this one, itself included."""
+    changes: int = 0
+
+    @cached_property
+    def p_exact(self) -> float | None:
+        return None if self.decision.p is None else exact_p(self.design, self.test, self.family)
+
+    @property
+    def chosen(self) -> str:
+        """The reason is the design, never the values."""
+        if not self.decision.method:
+            return "no test"
+        why = self.design.why_this_test(self.decision, self.observations.analysis.alpha, self.family)
+        return f"{self.decision.method}: {why}; {self.decision.assumes}"
+
+    @cached_property
+    def sizes(self) -> EffectSizes:
+        return effect_sizes(self.design)
+
+    @cached_property
+    def detectable(self) -> Detectable:
+        looked = self.observations.declared is not None
+        return detectable(self.design, self.observations.analysis, self.test, self.family, looked)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(Description):
+class Comparison:
     """One arm against the control on one metric. Effects are in the metric's own unit and direction: B - A."""
 
     metric: str
@@ -93,6 +139,12 @@ class Comparison(Description):
     sentence: str
     population: str
     units: int
+    control_mean: float | None = None
+    """Over runs at hand, as are the candidate's mean, the lift and the effect sizes: missing ones are left out."""
+    candidate_mean: float | None = None
+    effect: float | None
+    lift: float | None = None
+    """The effect as a share of the control."""
     interval: Interval | None
     decision_interval: Interval | None
     equivalence_interval: Interval | None
@@ -109,10 +161,6 @@ class Comparison(Description):
     """Comparisons that share alpha with this one, itself included, whichever were asked for."""
     changes: int = 0
     """How often the analysis of the metric was changed after results were shown; each divides the level by 4."""
-    chosen: str = ""
-    """Which test decided, and why it was this one."""
-    p_exact: float | None = None
-    """The p of the exact test with ties in full, where there is one (`testing.exact_p`)."""
     methods: tuple[Line, ...] = ()
     """Other methods that were asked for, in the metric's own direction; they do not decide."""
     cautions: tuple[Caution, ...] = ()
@@ -120,6 +168,26 @@ class Comparison(Description):
     """The units behind it."""
     evidence_path: EvidencePath | None = None
     """How a sequential test came to the verdict; None for a test of fixed size."""
+    judged: Judged | None = field(default=None, repr=False, compare=False)
+    """None for a sequential test, and where only the verdict was asked for: there is nothing beside it then."""
+
+    @property
+    def p_exact(self) -> float | None:
+        """The p of the exact test with ties in full, where there is one (`testing.exact_p`)."""
+        return None if self.judged is None else self.judged.p_exact
+
+    @property
+    def chosen(self) -> str:
+        """Which test decided, and why it was this one."""
+        return "" if self.judged is None else self.judged.chosen
+
+    @property
+    def sizes(self) -> EffectSizes:
+        return EffectSizes() if self.judged is None else self.judged.sizes
+
+    @property
+    def detectable(self) -> Detectable:
+        return Detectable() if self.judged is None else self.judged.detectable
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -146,19 +214,6 @@ class _Pair(NamedTuple):
     shown: bool = True
     changes: int = 0
     """How often the analysis of the metric was changed after results were shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """One comparison of a family with its decision; everything beside the verdict is still to be computed."""
-
-    observations: Observations
-    control: str
-    candidate: str
-    design: Design
-    test: Test | Decision
-    decision: Decision
-    changes: int = 0
 
 
 def compare(
@@ -197,7 +252,7 @@ def compare(
     ]  # fmt: skip
     untested = family.size - len(pairs)
     chosen = _judge(pairs, question, untested) if any(pair.shown for pair in pairs) else []
-    compared = [_comparison(judged, question, family.size, covariate, verdict_only) for judged in chosen]
+    compared = [_comparison(judged, question, covariate, verdict_only) for judged in chosen]
     if compared and not verdict_only:
         others = _other_population(pairs, question, untested)
         compared = [replace(each, other=other) for each, other in zip(compared, others, strict=True)]
@@ -235,7 +290,7 @@ def compare_exploratory(
                 identical=decision.identical, n=decision.n,
             )  # fmt: skip
         compared.append(
-            _comparison(replace(each, decision=decision), question, len(judged), covariate, verdict_only=False)
+            _comparison(replace(each, decision=decision, family=len(judged)), question, covariate, verdict_only=False)
         )
     return compared
 
@@ -253,7 +308,7 @@ def _judged_by(observations: Observations, question: Question) -> tuple[Observat
     return replace(judged, analysis=capped), change.number
 
 
-def _judge(pairs: Sequence[_Pair], question: Question, untested: int = 0) -> list[_Judged]:
+def _judge(pairs: Sequence[_Pair], question: Question, untested: int = 0) -> list[Judged]:
     """Decide those comparisons of a family that are shown; `untested` are not here at all. Raises UsageError.
 
     The level of each depends on the size of the family, on its rank in Holm and on its looks, and on nothing else.
@@ -286,7 +341,7 @@ def _judge(pairs: Sequence[_Pair], question: Question, untested: int = 0) -> lis
             decision = Decision("undecided", "not_final", effect=decision.effect, n=decision.n)
         test = decision if standing.order else test
         family.append(
-            _Judged(observations, pair.control, pair.candidate, standing.design, test, decision, pair.changes)
+            Judged(observations, pair.control, pair.candidate, standing.design, test, decision, size, pair.changes)
         )
     return family
 
@@ -311,25 +366,17 @@ def _test(pair: _Pair, question: Question, comparisons: int) -> tuple[looks.Stan
     return standing, test
 
 
-def _comparison(
-    judged: _Judged,
-    question: Question,
-    comparisons: int,
-    covariate: Observations | None,
-    verdict_only: bool,
-) -> Comparison:
+def _comparison(judged: Judged, question: Question, covariate: Observations | None, verdict_only: bool) -> Comparison:
     """The decision with everything that stands beside it."""
     observations, design, decision = judged.observations, judged.design, judged.decision
-    analysis = observations.analysis
-    description = Description() if verdict_only else describe(design, analysis, judged.test, comparisons)
-    effect = description.effect if decision.effect is None else design.sign * decision.effect
+    means = Means() if verdict_only else means_of(design)
+    mde = judged.detectable.mde if decision.reason == "inconclusive" and not verdict_only else None
     resamples = question.resamples if isinstance(question, Compare) else Compare().resamples
     skew = None if verdict_only else _skew(observations, design, decision, resamples)
     lines: list[Line] = []
     if observations.final and not verdict_only and isinstance(question, Compare):
         lines = _other_methods(judged, question, covariate) if question.methods or covariate is not None else []
     return Comparison(
-        **asdict(replace(description, effect=effect)),
         metric=observations.metric,
         control=judged.control,
         candidate=judged.candidate,
@@ -338,9 +385,13 @@ def _comparison(
         p=decision.p,
         p_adjusted=decision.p_adjusted,
         decision=decision,
-        sentence=sentence(observations, judged.control, judged.candidate, design, decision, description.mde),
+        sentence=sentence(observations, judged.control, judged.candidate, design, decision, mde),
         population=design.population,
         units=design.units,
+        control_mean=means.control,
+        candidate_mean=means.candidate,
+        effect=means.effect if decision.effect is None else design.sign * decision.effect,
+        lift=means.lift,
         interval=own_direction(decision.interval, observations),
         decision_interval=own_direction(decision.decision_interval, observations),
         equivalence_interval=own_direction(decision.equivalence_interval, observations),
@@ -349,13 +400,12 @@ def _comparison(
         seen_ends=design.seen_ends and design.missing > 0,
         skew=skew,
         campaign=CAMPAIGN_WORDS[decision.verdict],
-        family=comparisons,
+        family=judged.family,
         changes=judged.changes,
-        chosen=choice_of_test(design, decision, analysis.alpha, comparisons),
-        p_exact=None if verdict_only or decision.p is None else exact_p(design, judged.test, comparisons),
         methods=tuple(lines),
         cautions=tuple(_cautions(judged, skew)),
         design=design,
+        judged=None if verdict_only else judged,
     )
 
 
@@ -363,7 +413,8 @@ def _skew(observations: Observations, design: Design, decision: Decision, resamp
     """The studentized bootstrap at the deciding level, in the metric's own direction; it warns and does not decide."""
     deciding = decision.decision_interval
     known = design.without_missing()
-    if not design.one_pair_a_unit or design.group_columns or design.binary or not known.control:
+    of_mean = design.one_pair_a_unit and design.statistic == "mean" and not design.binary
+    if not of_mean or design.group_columns or not known.control:
         return None
     if deciding is None or not deciding.is_bounded:
         return None
@@ -374,7 +425,7 @@ def _skew(observations: Observations, design: Design, decision: Decision, resamp
     return replace(check, interval=check.interval.negated())
 
 
-def _other_methods(judged: _Judged, question: Compare, covariate: Observations | None) -> list[Line]:
+def _other_methods(judged: Judged, question: Compare, covariate: Observations | None) -> list[Line]:
     """Lines of the other methods, in the metric's own direction."""
     analysis = judged.observations.analysis
     lines = other_methods(
@@ -408,20 +459,23 @@ def _asked_again(
     value: Literal["sample", "fixed"],
 ) -> list[Alternative]:
     """Return the verdicts that are shown when something else is declared; it counts as a change after a look."""
-    again = []
-    for pair in pairs:
-        observations = pair.observations
+    asked_for: dict[str, tuple[Observations, int]] = {}
+    for observations in {pair.observations.metric: pair.observations for pair in pairs}.values():
         # This answer is a look by then.
         asked = {observations.metric: settings_of(observations, question)}
         analysis = observations.analysis.model_copy(update={option: value})
         seen = (*observations.looks, Look(0.0, "compare", "means", 0, 0, "", {}, asked))
         later = replace(observations, analysis=analysis, looks=seen if observations.declared else ())
         number = changed_analysis(later, question).number
-        again.append(pair._replace(observations=replace(later, looks=observations.looks), changes=number))
+        asked_for[observations.metric] = replace(later, looks=observations.looks), number
+    again = []
+    for pair in pairs:  # comparisons on one metric share its observations, which remember runs by arm
+        later, number = asked_for[pair.observations.metric]
+        again.append(pair._replace(observations=later, changes=number))
     return [Alternative(option, value, judged.decision, judged.design) for judged in _judge(again, question, untested)]
 
 
-def _cautions(judged: _Judged, skew: SkewCheck | None) -> Iterator[Caution]:
+def _cautions(judged: Judged, skew: SkewCheck | None) -> Iterator[Caution]:
     """What limits this verdict, in the order in which it is shown."""
     observations, design, decision = judged.observations, judged.design, judged.decision
     analysis = observations.analysis
@@ -440,6 +494,12 @@ def _cautions(judged: _Judged, skew: SkewCheck | None) -> Iterator[Caution]:
     if skew is not None and skew.sensitive:
         yield Caution(("skew",), "sensitive to skew: the studentized bootstrap disagrees about 0")
     known = design.without_missing()
+    cells = (*known.control.values(), *known.candidate.values())
+    if design.statistic != "mean" and all(abs(value) in (0.0, 1.0) for cell in cells for value in cell.values):
+        yield Caution(
+            ("outcomes",),
+            f"a {design.estimand} says little about outcomes of 0 and 1: leave statistic out for a verdict about success rates",
+        )
     seeds = {seed for _, seed in known.control}
     table = known.matched and min(len(known.tasks), len(seeds)) >= 2
     if analysis.seeds == "nested" and table and None not in seeds:
@@ -500,7 +560,7 @@ def explore(pairs: Sequence[tuple[Observations, str, str]], question: Question |
             observations.metric,
             control,
             candidate,
-            describe(judged.design).effect,
+            means_of(judged.design).effect,
             own_direction(decision.interval, observations),
             decision.p,
             note=decision.reason.replace("_", " ") if decision.p is None else "",
@@ -518,5 +578,6 @@ def explore_metrics(metrics: Sequence[Observations], question: Question | None =
     for observations in metrics:
         control, candidates = choose_arms(observations, question)
         plain = observations.analysis.model_copy(update={"margin": None, "relative_margin": None, "bounds": None})
-        pairs += [(replace(observations, analysis=plain), control, candidate) for candidate in candidates]
+        observations = replace(observations, analysis=plain)
+        pairs += [(observations, control, candidate) for candidate in candidates]
     return explore(pairs, question)

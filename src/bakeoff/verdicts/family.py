@@ -12,13 +12,14 @@ judged at a lower level. Results from elsewhere remember nothing: there the ques
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Declared, Results
 from bakeoff.spec.directions import suggests_less
-from bakeoff.spec.experiment import setting_in_words
+from bakeoff.spec.experiment import Analysis, setting_in_words
+from bakeoff.text import format_p
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Question
 
@@ -69,10 +70,17 @@ def planned_family(observations: Observations, question: Question, metrics: int 
     """
     control, _ = choose_arms(observations, question)
     declared = observations.declared
-    arms = list(declared.arms) if declared is not None else observations.arms
-    analysis = declared.analysis if declared is not None else observations.analysis
-    candidates = tuple(arm for arm in analysis.candidates or arms if arm != control)
-    usual = control if declared is None else analysis.control or arms[0]
+    if declared is None:
+        return family_of(
+            observations.analysis.model_copy(update={"control": control}), observations.arms, control, metrics
+        )
+    return family_of(declared.analysis, declared.arms, control, metrics)
+
+
+def family_of(declared: Analysis, arms: Sequence[str], control: str, metrics: int) -> Family:
+    """The family of planned arms on so many primary metrics, against this control."""
+    candidates = tuple(arm for arm in declared.candidates or arms if arm != control)
+    usual = declared.control or arms[0]
     pairs = len(candidates) if control == usual else len(arms) * (len(arms) - 1) // 2
     return Family(control, candidates, pairs, metrics)
 
@@ -82,9 +90,8 @@ def primary_metrics(results: Results, asked: Sequence[str]) -> list[str]:
     for look in results.looks:
         if look.kind != "too few" and look.asked and look.verb not in _OWN_RULES:
             return list(look.asked)
-    if results.declared is not None and (metric := results.declared.analysis.metric) is not None:
-        return list(dict.fromkeys((metric, *results.declared.analysis.primary)))
-    return list(asked)
+    declared = results.declared.analysis.metrics if results.declared is not None else []
+    return declared or list(asked)
 
 
 # -- an analysis that is changed after a look
@@ -136,11 +143,27 @@ def changed_analysis(observations: Observations, question: Question, verb: str =
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What the analysis that was shown first says about one comparison."""
+
+    metric: str
+    candidate: str
+    verdict: str
+    p_adjusted: float | None
+
+    @property
+    def line(self) -> str:
+        p = "" if self.p_adjusted is None else f", p = {format_p(self.p_adjusted)}"
+        return f"{self.candidate} on {self.metric} {self.verdict}{p}"
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """The remark about metrics whose analysis was changed after a look, or the rule of a gate or litmus file about them."""
 
     changes: Sequence[Change]
     what: str
+    earlier: Sequence[Earlier] = ()
 
     @property
     def sentence(self) -> str:
@@ -158,21 +181,31 @@ class Changed:
                 f"The {self.what} of {change.metric} {happened}. This is change {change.number}, judged at alpha {level:g} "
                 f"instead of {change.alpha:g}."
             )
+        if self.earlier:
+            sentences.append(
+                f"By the {self.what} that was shown first: {'; '.join(each.line for each in self.earlier)}."
+            )
         return " ".join(sentences)
 
     def facts(self) -> dict[str, Any]:
-        """For JSON: both analyses of every metric."""
+        """For JSON: both analyses of every metric, and the verdicts of the first one."""
         metrics = [
             {"metric": each.metric, "change": each.number, "declared": dict(each.first), "asked": dict(each.asked)}
             for each in self.changes
         ]
-        return {"metrics": metrics}
+        return {"metrics": metrics, "first": [asdict(each) for each in self.earlier]}
 
 
-def late_changes(changes: Sequence[Change], what: str = "analysis") -> Changed | None:
+def late_changes(changes: Sequence[Change], what: str = "analysis", earlier: Sequence[Earlier] = ()) -> Changed | None:
     """Return what was changed after a look; None where nothing was."""
     late = [change for change in changes if change.number]
-    return Changed(late, what) if late else None
+    return Changed(late, what, earlier) if late else None
+
+
+def first_analysis(change: Change, declared: Analysis) -> Analysis:
+    """Return the analysis that was shown first; what does not judge stays as it is declared."""
+    kept = declared.model_dump(include=_NOT_JUDGING)
+    return Analysis.model_validate({**kept, **{k: v for k, v in change.first.items() if k in Analysis.model_fields}})
 
 
 def _shown(observations: Observations, verb: str, asked: Settings) -> Iterator[Settings]:
@@ -188,7 +221,7 @@ def _shown(observations: Observations, verb: str, asked: Settings) -> Iterator[S
                 yield look.asked[observations.metric]
         elif observations.metric in look.asked:
             yield look.asked[observations.metric]
-        elif not look.asked and observations.metric in _declared_metrics(declared):
+        elif not look.asked and observations.metric in declared.analysis.metrics:
             yield _as_declared(observations, declared, asked)
 
 
@@ -200,15 +233,11 @@ def _asked_later(observations: Observations, verb: str) -> int:
     if observations.declared is None:
         return 0
     checked = [list(look.asked) for look in observations.looks if look.verb == verb and look.kind != "too few"]
-    planned = {*(checked[0] if checked else [observations.metric]), *_declared_metrics(observations.declared)}
+    planned = {*(checked[0] if checked else [observations.metric]), *observations.declared.analysis.metrics}
     if observations.metric in planned:
         return 0
     later = dict.fromkeys(metric for each in checked[1:] for metric in each if metric not in planned)
     return list(later | {observations.metric: None}).index(observations.metric) + 1
-
-
-def _declared_metrics(declared: Declared) -> tuple[str | None, ...]:
-    return (declared.analysis.metric, *declared.analysis.primary)
 
 
 def _as_declared(observations: Observations, declared: Declared, asked: Settings) -> Settings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -17,8 +17,10 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.records.looks import Look
-from bakeoff.results.table import FAILED, Declared, Results, Row, Series, is_number
+from bakeoff.records.run import FAILED
+from bakeoff.results.table import Declared, Results, Row, Series, is_number
 from bakeoff.spec.experiment import Analysis, Summary
+from bakeoff.spec.workload import ESTIMATED, is_self_reported
 from bakeoff.stats.curves import (
     Reduced,
     Reduction,
@@ -28,14 +30,18 @@ from bakeoff.stats.curves import (
     restricted_times,
     series,
 )
-from bakeoff.verdicts.caveats import Caveats, caveats_of
+from bakeoff.text import percent
 from bakeoff.verdicts.plausibility import always_first, copies, doubts
 
 State = Literal["scored", "failed", "missing"]
+MAX_VALUE = 1e150
+"""Larger values have squares that are no numbers, and neither mean nor spread can be computed from them."""
 SHORT = 0.9
 """Runs that end before this share of the longest one get a note."""
 _OTHER_UNIT = ("slope", "time_to_threshold")
 """Summaries whose number is not in the metric's unit, so the metric's range does not apply to it."""
+MOST_NAMED = 5
+"""Arms that a sentence names."""
 
 
 class Observation(NamedTuple):
@@ -50,6 +56,40 @@ class Observation(NamedTuple):
     run_id: str = ""
     stage: int = 0
     """How many smaller plans results were seen of before this run was planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caveats:
+    """By arm, what limits the values of one metric, whatever the statistics say: who wrote them, and how much is a guess.
+
+    Both are facts of how a run was scored, which its workload reports as metrics of the run (`spec/workload.py`):
+    `self_reported` names the metrics that the thing under test could have written itself, and `NAME_estimated` is the part
+    of NAME that nobody counted. A verdict on such values stands, with a label.
+    """
+
+    self_reported: tuple[str, ...] = ()
+    """Arms with a run whose work could have written the value itself."""
+    estimated: Mapping[str, float] = field(default_factory=dict)
+    """The share of the arm's sum that is estimated, for arms that have any."""
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def sentences(self, metric: str) -> list[str]:
+        said = []
+        if self.self_reported:
+            said.append(
+                f"{metric} of {_names(self.self_reported)} is self-reported: the work ran where its tests ran, so it could "
+                "have written its own score (docs/tasks.md, Isolated and self-reported scores)"
+            )
+        if self.estimated:
+            shares = {f"{arm} {percent(share)}": share for arm, share in self.estimated.items()}
+            worst = sorted(shares, key=lambda name: -shares[name])
+            said.append(
+                f"a part of {metric} is estimated, because the provider's count never arrived: {_names(worst)} "
+                "(docs/agents.md, Budgets)"
+            )
+        return said
 
 
 class Range(NamedTuple):
@@ -159,16 +199,17 @@ class Observations:
         return replace(self, rows=[row for row in self.rows if row.arm in wanted])
 
     def score(self, row: Observation) -> float:
-        """A run's value, failures scored. Raises UsageError where nothing says what a failure counts, or for infinities."""
+        """A run's value, failures scored. Raises UsageError where nothing says what a failure counts, or above MAX_VALUE."""
         value = row.value if row.state == "scored" else self.failure_score
-        where = row.run_id or f"{row.arm!r}, task {row.task!r}, seed {row.seed}"
+        seed = "" if row.seed is None else f", seed {row.seed}"
+        where = row.run_id or f"{row.arm!r}, task {row.task!r}{seed}"
         if value is None:
             raise UsageError(
                 f"run {where} failed, and nothing says what a failure counts: set analysis.failure_score or "
                 "analysis.bounds (or --failure-score). A mean over the survivors would answer another question"
             )
-        if not math.isfinite(value):
-            raise UsageError(f"{where}: {self.metric} is {value}, and no mean can be computed from it")
+        if not abs(value) <= MAX_VALUE:
+            raise UsageError(f"{where}: {self.metric} is {value}, and no mean and spread can be computed from it")
         return value
 
 
@@ -259,25 +300,27 @@ def _where_it_applies(results: Results, metric: str) -> tuple[Results, list[str]
 
 def _both_kinds(metric: str, results: Results, summarised: bool) -> list[str]:
     """A note where a metric is a number of the run and a series that ends otherwise. Raises UsageError where runs have different ones."""
-    numbers = [is_number(row.metrics.get(metric)) for row in results.rows]
-    series = [metric in row.series for row in results.rows]
-    if not any(numbers) or not any(series):
+    some_number = some_series = differ = False
+    unusable: Row | None = None
+    for row in results.rows:  # once, because a series is read from its block when it is asked for
+        value, curve = row.metrics.get(metric), row.series.get(metric)
+        number, logged = is_number(value), curve is not None
+        some_number |= number
+        some_series |= logged
+        has, has_other = (logged, number) if summarised else (number, logged)
+        if has_other and not has and unusable is None and row.status in ("succeeded", ""):
+            unusable = row
+        if number and curve is not None and len(curve[1]) and not differ:
+            differ = not math.isclose(float(curve[1][-1]), float(value or 0.0))
+    if not some_number or not some_series:
         return []
-    wanted, other = (series, numbers) if summarised else (numbers, series)
-    for row, has, has_other in zip(results.rows, wanted, other, strict=True):
-        if has_other and not has and row.status in ("succeeded", ""):
-            kinds = ("number", "a series") if summarised else ("series", "one number")
-            fix = "name one of the two otherwise" if summarised else "say how the series becomes a number (--summary)"
-            raise UsageError(
-                f"{row.name} has {metric!r} only as a {kinds[0]}, and other runs have it as {kinds[1]}; {fix}"
-            )
+    if unusable is not None:
+        kinds = ("number", "a series") if summarised else ("series", "one number")
+        fix = "name one of the two otherwise" if summarised else "say how the series becomes a number (--summary)"
+        raise UsageError(
+            f"{unusable.name} has {metric!r} only as a {kinds[0]}, and other runs have it as {kinds[1]}; {fix}"
+        )
     # A run that repeats the end of its series as a number means one thing by both, and a summary has chosen.
-    differ = any(
-        len(row.series[metric][1])
-        and not math.isclose(float(row.series[metric][1][-1]), float(row.metrics[metric] or 0.0))
-        for row, number, logged in zip(results.rows, numbers, series, strict=True)
-        if number and logged
-    )
     if summarised or not differ:
         return []
     return [
@@ -311,6 +354,28 @@ def unmatched(names: Sequence[str] | Mapping[str, float], rows: Sequence[Row]) -
         within = f" within {100 * tolerance:g} %" if tolerance else ""
         sentences.append(f"not a fair comparison: {name} must be matched between arms{within}, and is not ({values})")
     return sentences
+
+
+def caveats_of(rows: Sequence[Row], metric: str) -> Caveats:
+    """What limits a metric of these runs."""
+    reported: dict[str, None] = {}
+    sums: dict[str, tuple[float, float]] = {}
+    part = f"{metric}{ESTIMATED}"
+    for row in rows:
+        if is_self_reported(row.metrics, metric):
+            reported[row.arm] = None
+        value, guessed = row.metrics.get(metric), row.metrics.get(part)
+        total, estimated = sums.get(row.arm, (0.0, 0.0))
+        total += float(value) if is_number(value) else 0.0  # type: ignore[arg-type]
+        estimated += float(guessed) if is_number(guessed) else 0.0  # type: ignore[arg-type]
+        sums[row.arm] = (total, estimated)
+    shares = {arm: min(1.0, guess / total) for arm, (total, guess) in sums.items() if guess > 0 and total > 0}
+    return Caveats(tuple(reported), shares)
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def unequal_lengths(metric: str, curves: Iterable[Series]) -> list[str]:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
-from math import comb
+from math import comb, isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,7 @@ MIN_RETRIED = 5
 
 def doubts(metric: str, scored: Sequence[Observation]) -> list[str]:
     """Return one sentence for each way in which the values of runs that have one look wrong."""
+    scored = [row for row in scored if isfinite(row.value)]
     return [
         *_marks(metric, Counter(row.value for row in scored)),
         *_unequal_scales(metric, scored),
@@ -141,22 +142,30 @@ def copies(rows: Sequence[Row], metric: str, scored: Sequence[Observation]) -> l
     Of results from elsewhere only: what bakeoff ran itself was run. Seeds that are equal in every arm are refused before (`refuse_copies`).
     """
     sentences = []
-    arms = list(dict.fromkeys(row.arm for row in rows))
-    for arm in arms:
-        if alike := copied_seeds([row for row in rows if row.arm == arm]):
+    by_arm: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_arm[row.arm].append(row)
+    for arm, of_arm in by_arm.items():
+        if alike := copied_seeds(of_arm):
             named = "; ".join(" and ".join(map(str, seeds)) for seeds in alike[:3])
             sentences.append(
                 f"seeds {named} of {arm} have equal values in every task and metric, and other arms differ there: if they are "
                 "copies of one run, remove them"
             )
-    tasks = list(dict.fromkeys(row.task for row in rows))
-    number = {task: place for place, task in enumerate(tasks)}
-    if alike := copied_seeds([replace(row, seed=number[row.task], task=str(row.seed)) for row in rows]):
-        named = "; ".join(" and ".join(tasks[place] for place in group) for group in alike[:3])
+    if equal := copied_tasks(rows):
+        named = "; ".join(" and ".join(group) for group in equal[:3])
         sentences.append(
             f"tasks {named} have equal values in every arm, seed and metric: if one is a copy of the other, remove it"
         )
     return sentences + _equal_pairs(metric, scored)
+
+
+def copied_tasks(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return groups of tasks with equal values in every arm, seed and metric that chance does not explain."""
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    number = {task: place for place, task in enumerate(tasks)}
+    turned = [replace(row, seed=number[row.task], task=str(row.seed)) for row in rows]
+    return [tuple(tasks[place] for place in group) for group in copied_seeds(turned)]
 
 
 def _equal_pairs(metric: str, scored: Sequence[Observation]) -> list[str]:

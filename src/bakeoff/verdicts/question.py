@@ -75,6 +75,8 @@ class Question(Analysis):
             changes["ties"] = "full"
         for name in ("metric", "primary"):
             changes.pop(name, None)  # which metrics are judged is not part of how they are judged
+        if not changes:
+            return declared
         try:
             return Analysis.model_validate({**fields, **changes})
         except ValidationError as error:
@@ -247,8 +249,8 @@ class Power(Question):
 class Calibrate(Question):
     """How often would these runs lead to a wrong verdict if the arms did not differ?"""
 
-    blocks: Literal["task", "seed", "run"] | None = None
-    """Exchange labels for whole tasks, whole seeds or single runs only (default: everything that runs could share)."""
+    blocks: Literal["cluster", "task", "seed", "run"] | None = None
+    """Exchange labels for whole groups of tasks, whole tasks, whole seeds or single runs only (default: everything that runs could share)."""
     policy: Any = None
     """The rules of a gate, a `verdicts.gate.Policy`, whose outcomes on arms that do not differ are counted too."""
     replicates: Resamples = 2_000

@@ -32,7 +32,7 @@ _UNIT_IN_NAME = re.compile(rf"(?<!per)_({'|'.join(_TIMES)})$")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RankedArm:
     """One arm. The control has no effect, no interval and no p, and its verdict is `control`."""
 
     arm: str
@@ -59,10 +59,12 @@ class Standings:
     control: str
     population: str
     """For whom the verdicts speak; empty where that differs between arms."""
-    lines: Sequence[Line]
+    lines: Sequence[RankedArm]
     comparisons: int
     """In the whole family, over which p is adjusted."""
     sequential: bool = False
+    estimand: str = "effect"
+    """What an effect is, for a heading."""
     exploratory: bool = False
     """These comparisons were not declared, and p is adjusted by Benjamini and Hochberg."""
 
@@ -136,17 +138,19 @@ def standings(
     for metric, group in by_metric.items():
         first = group[0]
         # Where every comparison has its own pairs, the control's mean is that of the first.
-        lines = [Line(first.control, first.control_mean)]
+        lines = [RankedArm(first.control, first.control_mean)]
         for each in group:
             reason = each.reason.replace("_", " ") if each.reason not in ("", "inconclusive", "continue") else ""
             p_eq = each.decision.p_eq_adjusted if each.verdict == "equivalent" else None
             p = each.p_adjusted if p_eq is None else p_eq
             lines.append(
-                Line(each.candidate, each.candidate_mean, each.effect, each.deciding_interval, each.verdict, reason, p)
+                RankedArm(
+                    each.candidate, each.candidate_mean, each.effect, each.deciding_interval, each.verdict, reason, p
+                )
             )
         direction = 1.0 if larger[metric] else -1.0
 
-        def place(line: Line, direction: float = direction) -> float:
+        def place(line: RankedArm, direction: float = direction) -> float:
             """Best first, and last those without an effect."""
             effect = 0.0 if line.verdict == CONTROL else line.effect
             return math.inf if effect is None else -direction * effect
@@ -163,22 +167,17 @@ def standings(
                 lines=sorted(lines, key=place),
                 comparisons=first.family,
                 sequential=first.evidence_path is not None,
+                estimand="effect" if first.design.statistic == "mean" else first.design.estimand,
                 exploratory=all(each.reason == "exploratory" for each in group),
             )
         )
     return tables
 
 
-def ranked_tables(tables: Sequence[Standings], most: int = MOST_LINES) -> list[Table]:
-    """A table for each metric. Of very many arms only the best are shown, and the control."""
-    rows = max(FEWEST_LINES, most // max(1, len(tables)))
-    return [ranked_table(each, rows) for each in tables]
-
-
 def ranked_table(standing: Standings, most: int | None = None) -> Table:
     """The lines as text; what is left out beyond `most` is counted below."""
     shown = list(standing.lines)
-    left: list[Line] = []
+    left: list[RankedArm] = []
     if most is not None and len(shown) > most:
         shown, left = shown[:most], shown[most:]
         left_control = next((line for line in left if line.verdict == CONTROL), None)
@@ -190,7 +189,7 @@ def ranked_table(standing: Standings, most: int | None = None) -> Table:
     interval = f"{format_level(min(levels))} {kind}" if len(levels) == 1 else f"deciding {kind}"
     p = "p (any time)" if standing.sequential else "p adjusted" if standing.comparisons > 1 else "p"
     unit = f" ({standing.unit})" if standing.unit else ""
-    headers = ["arm", f"mean{unit}", "effect", interval, "verdict", p]
+    headers = ["arm", f"mean{unit}", standing.estimand, interval, "verdict", p]
     rows = []
     for line in shown:
         if line.verdict == CONTROL:
@@ -207,9 +206,13 @@ def ranked_table(standing: Standings, most: int | None = None) -> Table:
         more = f"... and {number(len(left))} more arms ({words}); --verbose, --json and --csv FILE have all of them"
         below = f"{more}. {below}".rstrip()
     strokes = [
-        None if line.effect is None else Stroke(line.effect, *_ends(line.interval))
+        None
+        if line.effect is None
+        else Stroke(line.effect, math.nan, math.nan)
+        if line.interval is None
+        else Stroke(line.effect, line.interval.low, line.interval.high)
         for line in shown
-    ]  # fmt: skip
+    ]
     empty = [name for column, name in enumerate(headers) if all(row[column] in ("", NOTHING) for row in rows)]
     kept = [column for column, name in enumerate(headers) if name not in empty]
     return Table(
@@ -223,10 +226,6 @@ def ranked_table(standing: Standings, most: int | None = None) -> Table:
         optional=[p, headers[1]],
         verdicts=[line.verdict for line in shown],
     )
-
-
-def _ends(interval: Interval | None) -> tuple[float, float]:
-    return (math.nan, math.nan) if interval is None else (interval.low, interval.high)
 
 
 # -- what to do next
@@ -249,7 +248,7 @@ class Advice:
     of: int = 0
     """Comparisons among which `number` is counted."""
     target: Literal["margin", "half"] = "half"
-    """What so many units would decide: a difference of the margin, or half of the effect that can be detected now."""
+    """What so many units would decide: a difference of the margin, or what four times as many can (about half)."""
 
 
 def advise(comparisons: Sequence[Comparison], final: bool = True) -> Advice | None:
@@ -285,7 +284,7 @@ def advise(comparisons: Sequence[Comparison], final: bool = True) -> Advice | No
 
 
 def _more_evidence(undecided: Sequence[Comparison], compared: int) -> Advice | None:
-    """How many units more would decide the margin, or half of what can be detected now.
+    """How many units more would decide the margin, or what four times as many would decide.
 
     Never the effect seen: of those that were not decided it is the luckier half that looks worth deciding, so that plans
     for it have less power than they promise.
@@ -299,10 +298,15 @@ def _more_evidence(undecided: Sequence[Comparison], compared: int) -> Advice | N
         return Advice("at least so many units", few, compared, math.ceil(math.log2(few.decision.floor / level)))
     plans = []
     for each in bounded:
-        if each.units_for_margin is not None and each.units_for_margin > each.units:
-            plans.append(Advice("so many units", each, compared, each.units_for_margin - each.units, target="margin"))
-        elif each.mde is not None and each.effect is not None and each.mde > abs(each.effect):
-            # The error of a mean falls with the square root of the units.
+        mde, needed = each.detectable.mde, each.detectable.units_for_margin
+        if needed is not None and needed > each.units:
+            plans.append(Advice("so many units", each, compared, needed - each.units, target="margin"))
+        elif (
+            mde is not None
+            and each.effect is not None
+            and mde > abs(each.effect)
+            and each.detectable.mde_at_four_times is not None
+        ):
             plans.append(Advice("so many units", each, compared, 3 * each.units))
     if not plans:
         return None
@@ -339,12 +343,8 @@ def advice_in_words(advice: Advice, file: str | None = None) -> str:
         case "so many units" | "too many units":
             who = short(each.candidate, 40) if advice.compared > 1 else ""
             if advice.target == "half":
-                more = (
-                    "4 times as many tasks and seeds"
-                    if each.design.both_sampled
-                    else f"about {each.design.more(count)}"
-                )
-                size = f"effects of {number((each.mde or 0.0) / 2)} or more{f' for {who}' if who else ''}"
+                more = each.design.four_times or f"about {each.design.more(count)}"
+                size = f"effects of {number(each.detectable.mde_at_four_times or 0.0)} or more{f' for {who}' if who else ''}"
                 return f"{more} would detect {size} with 80 % power; --margin asks about a difference that matters"
             size = f"a difference of the margin{f' for {who}' if who else ''}"
             if advice.kind == "too many units":

@@ -77,11 +77,11 @@ def refuse_ranks(observations: Observations) -> None:
     Whoever sorts each arm's scores and numbers the rows afterwards pairs the best with the best: the differences are small
     and have one sign, and 40 to 50 % of equal arms get a verdict.
     """
-    if observations.declared is not None or len(observations.arms) < 2:
+    if len(observations.arms) < 2:
         return
     groups: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for row in observations.rows:
-        if row.state == "scored" and row.seed is not None:
+        if row.state == "scored" and row.seed is not None and np.isfinite(row.value):
             groups[row.arm, row.task][row.seed] = row.value
     log_chance, directions, computed = 0.0, set(), True
     for values in groups.values():
@@ -175,7 +175,7 @@ def copied_seeds(rows: Sequence[Row]) -> list[tuple[int, ...]]:
     for row in rows:
         if row.seed is not None:
             for name, value in row.metrics.items():
-                if name in names and is_number(value) and not math.isnan(value):  # type: ignore[arg-type]
+                if name in names and is_number(value) and math.isfinite(value):  # type: ignore[arg-type]
                     values[row.seed][row.arm, row.task, row.rollout, name] = float(value)  # type: ignore[arg-type]
     seeds_known = {row.seed for row in rows if row.seed is not None}
     if len({frozenset(own.items()) for own in values.values()}) == len(seeds_known):

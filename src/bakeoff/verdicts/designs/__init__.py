@@ -6,6 +6,7 @@
 | `seeds` | the seed is the unit: one task, or fixed tasks that share their seeds |
 | `tasks` | the task is the unit, or a group of tasks |
 | `crossed` | tasks and seeds are both samples |
+| `runs` | tasks and runs are both samples, and every run belongs to one arm |
 | `fixed` | fixed tasks with units of their own: nested seeds, or independent runs |
 | `rollouts` | two independent samples |
 | `cells` | the runs of one arm by task and seed, and arrays made of them |
@@ -37,6 +38,7 @@ from bakeoff.verdicts.designs.cells import (
 from bakeoff.verdicts.designs.crossed import Crossed
 from bakeoff.verdicts.designs.fixed import FixedRollouts, FixedSeeds
 from bakeoff.verdicts.designs.rollouts import Rollouts
+from bakeoff.verdicts.designs.runs import Runs
 from bakeoff.verdicts.designs.seeds import Seeds, SeedsOverSomeTasks, pair_by_seed
 from bakeoff.verdicts.designs.tasks import Tasks
 from bakeoff.verdicts.observations import Observations
@@ -96,8 +98,18 @@ def build_design(
         failed=sum(row.state == "failed" for arm in {control, candidate} for row in observations.by_arm.get(arm, ())),
         given=observations.analysis.given,
         unmatched=unmatched,
+        statistic=observations.analysis.statistic,
     ).with_groups(observations)
-    binary = _is_binary(observations, design)
+    outcomes = {0.0, design.sign}
+    allowed = observations.bounds is None or tuple(observations.bounds) == (0.0, 1.0)
+    # Every unit is one run with an outcome of 0 or 1.
+    binary = (
+        allowed
+        and design.statistic == "mean"
+        and design.one_outcome_a_unit
+        and all(value in outcomes for cell in (*a.values(), *b.values()) for value in cell.values)
+    )
+    _refuse_statistic(design)
     ends, seen_ends = _ends(observations, design.tasks, binary)
     return replace(design, binary=binary, ends=ends, seen_ends=seen_ends, population=design.population_line())
 
@@ -129,14 +141,15 @@ def _choose_unpaired(observations: Observations, a: Cells, b: Cells) -> tuple[ty
         _refuse_nothing_to_vary(observations, many_tasks)
     if not many_tasks:
         return Rollouts, unit
-    if observations.population == "sample":
-        if crossed:
-            raise UsageError(
-                "crossed seeds on tasks that are a sample need pairs: leave --unpaired out, or say --tasks fixed"
-            )
+    if observations.population == "sample" and not crossed:
         return (Tasks if same_tasks else Rollouts), "task"
     if not same_tasks:
-        raise UsageError("on these tasks only, both arms need the same tasks; --intersect keeps those that both have")
+        alone = min(tasks_of(a) ^ tasks_of(b))
+        raise UsageError(
+            f"both arms need the same tasks here, and only one has {alone!r}: leave out the tasks that only one arm has"
+        )
+    if observations.population == "sample":
+        return Runs, "task and run"
     return (Rollouts if crossed else FixedRollouts), unit
 
 
@@ -149,6 +162,23 @@ def _refuse_nothing_to_vary(observations: Observations, many_tasks: bool) -> Non
         )
 
 
+def _refuse_statistic(design: Design) -> None:
+    """Raise UsageError where the declared statistic has no test."""
+    if design.statistic == "mean":
+        return
+    about = f"statistic {design.statistic!r}"
+    if not (design.one_pair_a_unit or design.two_samples):
+        raise UsageError(
+            f"{about} needs one difference for each seed or task, or two independent samples; this comparison is "
+            f"{design.shape}. Leave --statistic (or analysis.statistic) out"
+        )
+    if design.group_columns:
+        raise UsageError(
+            f"{about} takes tasks as independent, and they fall into groups by {', '.join(map(repr, design.group_columns))}: "
+            "say --cluster none if they are, or leave --statistic (or analysis.statistic) out"
+        )
+
+
 def _unmatched(a: Cells, b: Cells, handling: Handling) -> Unmatched | None:
     """Return which places only one of the arms has; None where there are none, and for independent arms that share none."""
     alone = [[place for place in one if place not in other] for one, other in ((a, b), (b, a))]
@@ -158,14 +188,6 @@ def _unmatched(a: Cells, b: Cells, handling: Handling) -> Unmatched | None:
         return None
     runs = [sum(cells[place].size for place in places) for cells, places in ((a, alone[0]), (b, alone[1]))]
     return Unmatched(runs[0], runs[1], (*alone[0], *alone[1])[0], handling)
-
-
-def _is_binary(observations: Observations, design: Design) -> bool:
-    """Return whether every unit is one run with an outcome of 0 or 1."""
-    outcomes = {0.0, 1.0} if observations.larger_is_better else {0.0, -1.0}
-    allowed = observations.bounds is None or tuple(observations.bounds) == (0.0, 1.0)
-    cells = (*design.control.values(), *design.candidate.values())
-    return allowed and design.one_outcome_a_unit and all(value in outcomes for cell in cells for value in cell.values)
 
 
 def _cells(observations: Observations, arm: str) -> dict[Place, Cell]:

@@ -23,10 +23,11 @@ from bakeoff.stats.evidence import LEAST_UNITS, Test, WorstCase, with_margin
 from bakeoff.stats.many import Each, Many, ManyPairs
 from bakeoff.stats.numerics import difference, is_constant, sd
 from bakeoff.stats.permutation import EXACT_UNITS
+from bakeoff.stats.plans import Stratified, TwoWay
 from bakeoff.stats.power import Components, Units, nested_components, variance_components
+from bakeoff.stats.robust import ROBUST_UNITS, Statistic, paired_robust
 from bakeoff.stats.ttests import TStatistic, one_sample_t, stratified_paired_t
 from bakeoff.text import number
-from bakeoff.verdicts.caveats import Caution
 from bakeoff.verdicts.designs.cells import (
     Cell,
     Cells,
@@ -44,12 +45,19 @@ from bakeoff.verdicts.observations import Observation, Observations
 if TYPE_CHECKING:
     from bakeoff.verdicts.designs.replicates import Block, Pairs, Samples
 
-Unit = Literal["seed", "rollout", "task", "task and seed"]
+Unit = Literal["seed", "rollout", "task", "task and seed", "task and run"]
 PlanUnit = Literal["run", "seed", "task"]
 Sides = tuple[list[Array], list[Array]]
 """Control's and candidate's values: one array, one for each task, or one (tasks x seeds) table with NaN where not run."""
 MAX_EXACT_COMPARISONS = 100
 """Comparisons up to which an exact p by random rearrangements is added to tests that are not exact."""
+
+_ESTIMANDS: dict[Statistic, str] = {
+    "mean": "difference",
+    "rank": "typical difference (Hodges-Lehmann)",
+    "trimmed": "20 % trimmed mean difference",
+}
+_OF_LOOKS = {"e-process over all looks": "results were seen before the plan grew"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,14 @@ class Rule:
     def level(self) -> float:
         """What the least favoured comparison of the family is tested at; guarded questions are each asked at alpha."""
         return self.alpha if self.guarded else self.alpha / self.comparisons
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """Something that a reader of one verdict should know. Cautions of one kind differ in their numbers only."""
+
+    kind: tuple[str, ...]
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +117,8 @@ class Design(ABC):
     """No range was declared, so the ends are the smallest and largest value seen."""
     binary: bool = False
     """Every unit is one pair of raw 0/1 outcomes."""
+    statistic: Statistic = "mean"
+    """As declared (`analysis.statistic`): another one than the mean needs one pair a unit, or two samples."""
     population: str = ""
     """`population_line` of the design as built, missing runs included."""
 
@@ -118,6 +136,8 @@ class Design(ABC):
     """What a plan counts."""
     shape: ClassVar[str] = "paired"
     """The design in words: `this comparison is ...`."""
+    four_times: ClassVar[str] = ""
+    """What four times as many are, where a design has more than one kind of unit."""
     why: ClassVar[Mapping[str, str]] = {}
     """Why a test was chosen, by its name; `{n}` units, `{of}` the level."""
 
@@ -213,7 +233,11 @@ class Design(ABC):
 
     def refusal(self) -> Decision | None:
         """Return why these units cannot be tested; None where they can."""
-        return Decision("undecided", "too_few", n=self.units) if self.units < LEAST_UNITS else None
+        if self.units < LEAST_UNITS:
+            return Decision("undecided", "too_few", n=self.units)
+        if self.statistic != "mean" and self.units < ROBUST_UNITS:
+            return Decision("undecided", "too_few_for_statistic", n=self.units)
+        return None
 
     def refuse_single_units(self) -> Decision | None:
         """Return `too_few` where a fixed task has a single unit, and so no spread."""
@@ -246,7 +270,8 @@ class Design(ABC):
 
     @property
     def has_exact_test(self) -> bool:
-        return True
+        """Whether there is an exact test of the mean to stand beside the verdict's own."""
+        return self.statistic == "mean"
 
     def exact_test_is_quick(self, comparisons: int) -> bool:
         """Return whether an exact p by random rearrangements takes little time beside the verdict's own test."""
@@ -262,12 +287,14 @@ class Design(ABC):
 
     def why_this_test(self, decision: Decision, alpha: float, comparisons: int) -> str:
         """Return the reason for the test that decided: the design, never the values."""
+        if self.statistic != "mean" and decision.method not in _OF_LOOKS:
+            return f"statistic = {self.statistic!r} is declared"
         if decision.method == "sign-flip" and not (
             self.one_pair_a_unit and flips_suffice(decision.n, alpha, comparisons)
         ):
             return "there is no spread, so the units are only counted"
         of = f" at alpha {number(alpha)}" + (f" over {comparisons} comparisons" if comparisons > 1 else "")
-        reasons = {"e-process over all looks": "results were seen before the plan grew", **self.why}
+        reasons = {**_OF_LOOKS, **self.why}
         return reasons.get(decision.method, "").format(n=decision.n, of=of)
 
     # -- looking more than once: one difference after the other
@@ -276,6 +303,11 @@ class Design(ABC):
     def has_pairs(self) -> bool:
         """Whether there is one difference for each seed or task: what an e-process needs."""
         return self.one_pair_a_unit
+
+    @property
+    def pair_names(self) -> tuple[Any, ...]:
+        """The seeds, or the tasks, each of which is one pair."""
+        return self.seeds
 
     def unit_of(self, row: Observation, in_order: bool) -> Any:
         """Return what a run belongs to: more runs of the same unit and arm change what was seen, others add to it.
@@ -289,7 +321,7 @@ class Design(ABC):
                 return row.task
             case "rollout":
                 return row.task, row.seed, row.rollout
-            case "task and seed":
+            case "task and seed" | "task and run":
                 return row.task, row.seed
 
     def first_units(self, kept: set[Any]) -> Self:
@@ -347,9 +379,15 @@ class Design(ABC):
         df = sum(v.size for v in values) - 2
         return math.sqrt(sum(float(v.var(ddof=1)) * (v.size - 1) for v in values) / df), df + 1
 
+    def plan_noise(self) -> TwoWay | Stratified | None:
+        """Return the noise to plan with where there is more than one kind of unit; None where one spread says it all."""
+        return None
+
     def planning_notes(self) -> list[str]:
         """Return what a reader of a plan has to know about the design."""
-        return []
+        if self.statistic == "mean":
+            return []
+        return [f"planned for the mean, and the verdict will be about the {self.estimand}"]
 
     def one_arm(self) -> tuple[Array, PlanUnit]:
         """Return the control's values alone, one for each unit, and what one unit is."""
@@ -413,6 +451,11 @@ class Design(ABC):
         return None if all(is_constant(stratum) for stratum in strata) else stratified_paired_t(strata)
 
     # -- in words
+
+    @property
+    def estimand(self) -> str:
+        """The centre of B - A that the verdict is about."""
+        return _ESTIMANDS[self.statistic]
 
     @abstractmethod
     def population_line(self) -> str:
@@ -479,14 +522,20 @@ class OnePairDesign(Design):
         (a,), (b,) = values
         if self.binary:
             return with_margin(paired_binary(*self.outcomes(a, b), how.strict), margin)
+        if self.statistic != "mean":
+            return with_margin(paired_robust(difference(b, a), self.statistic), margin)
         return paired_test(difference(b, a), how.alpha, how.comparisons, margin, guarded=how.guarded, strict=how.strict)
 
     def t_test(self, values: Sides) -> TStatistic | None:
         return one_sample_t(difference(values[1][0], values[0][0]))
 
+    def planned_test(self, alpha: float, comparisons: int) -> str:
+        planned: dict[Statistic, str] = {"rank": "signed ranks", "trimmed": "Yuen t and signed ranks"}
+        return planned.get(self.statistic) or super().planned_test(alpha, comparisons)
+
     def spread_to_detect(self, test: Test | Decision | None) -> Spread | None:
         d = self.detectable_differences()
-        return Spread(float(d.std(ddof=1)), d.size) if d.size >= 2 else None
+        return Spread(float(d.std(ddof=1)), d.size) if d.size >= 2 and self.statistic == "mean" else None
 
     def detectable_differences(self) -> Array:
         """Return the difference of each independent unit."""
@@ -495,6 +544,8 @@ class OnePairDesign(Design):
 
     def judge_pairs(self, pairs: Pairs, how: Rule) -> Many:
         d = self.unit_differences(pairs)
+        if self.statistic != "mean":
+            return Each([Test(paired_robust(row, self.statistic)) for row in d])
         if not self.binary:
             return ManyPairs(d, how.alpha, how.comparisons, how.strict)
         counts = list(zip((d > 0).sum(axis=1).tolist(), (d < 0).sum(axis=1).tolist(), strict=True))

@@ -13,12 +13,12 @@ from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
 from bakeoff.stats.decision import Decision, crossed_test, groups_test
 from bakeoff.stats.evidence import LEAST_UNITS, Test, grouped
-from bakeoff.stats.incomplete import seed_values, task_means
+from bakeoff.stats.incomplete import effective_seeds, seed_values, task_means
 from bakeoff.stats.numerics import difference
+from bakeoff.stats.plans import TwoWay, scaled
 from bakeoff.stats.ttests import TStatistic, crossed_t, crossed_variance
 from bakeoff.text import format_p, number, percent
-from bakeoff.verdicts.caveats import Caution
-from bakeoff.verdicts.designs.base import Design, PlanUnit, Rule, Sides, Spread
+from bakeoff.verdicts.designs.base import Caution, Design, PlanUnit, Rule, Sides, Spread
 from bakeoff.verdicts.designs.cells import Cells, Ends, count_blocks, seeds_of, table
 from bakeoff.verdicts.designs.tasks import MIN_GROUPS, declared_cluster
 from bakeoff.verdicts.observations import Observations
@@ -38,6 +38,7 @@ class Crossed(Design):
     both_sampled = True
     plan_unit = "task"
     shape = "over tasks and seeds at once"
+    four_times = "4 times as many tasks and seeds"
     why: ClassVar[Mapping[str, str]] = {
         "crossed t": "tasks and seeds are both samples, one seed is the same on every task",
         "t over blocks": "{n} blocks that share nothing are too few for a sign-flip test{of}",
@@ -129,6 +130,14 @@ class Crossed(Design):
         variance = crossed_variance(b - a)
         return math.sqrt(variance.total * len(self.tasks)), max(2, int(variance.df) + 1)
 
+    def plan_noise(self) -> TwoWay | None:
+        (a,), (b,) = self.arrays()
+        if self.groups or self.blocks > 1:
+            return None
+        d = difference(b, a)
+        v = crossed_variance(d)
+        return TwoWay(len(self.tasks), (effective_seeds(d),), v.task, (v.seed,), (v.cell,))
+
     def spread_to_detect(self, test: Test | Decision | None) -> Spread | None:
         # What can be detected depends on whether tasks or groups of them are the units.
         return None if self.groups else super().spread_to_detect(test)
@@ -159,8 +168,10 @@ class Crossed(Design):
         return f"{about} (units: {units}{self.not_run})"
 
     def more(self, units: int) -> str:
-        plural = "s" if units > 1 else ""
-        return f"{number(units)} more task{plural} and {number(units)} more seed{plural}"
+        """Return how many more of both, in the proportion that the table has."""
+        factor = (self.units + units) / self.units
+        tasks, seeds = (scaled(len(each), factor) - len(each) for each in (self.tasks, self.seeds))
+        return f"{number(tasks)} more task{'s' if tasks > 1 else ''} and {number(seeds)} more seed{'s' if seeds > 1 else ''}"
 
     @property
     def has_two_crossed_seeds(self) -> bool:

@@ -13,7 +13,8 @@ from bakeoff.results.table import Array
 from bakeoff.stats.decision import MOST_GUARDED_TASKS, Decision, stratified_paired_test, stratified_test
 from bakeoff.stats.evidence import Test
 from bakeoff.stats.numerics import difference
-from bakeoff.stats.ttests import TStatistic, stratified_paired_t, stratified_t
+from bakeoff.stats.plans import Stratified
+from bakeoff.stats.ttests import TStatistic, satterthwaite, stratified_paired_t, stratified_t
 from bakeoff.text import number
 from bakeoff.verdicts.designs.base import Design, Rule, Sides
 from bakeoff.verdicts.designs.cells import Cells, Ends, means_by_task, on_shared_tasks, runs_by_task
@@ -38,6 +39,19 @@ class FixedTasks(Design):
         a, b = self.arrays()
         self.one_value_a_unit([*a, *b])  # the arms have to have one number, too
         return super().noise()
+
+    def plan_noise(self) -> Stratified | None:
+        """Return the mean variance of a unit over tasks: of pairs, or of runs in both arms."""
+        a, b = self.arrays()
+        cells = [difference(y, x) for x, y in zip(a, b, strict=True)] if self.paired else [*a, *b]
+        if min(cell.size for cell in cells) < 2:
+            return None
+        variances = np.array([float(cell.var(ddof=1)) for cell in cells])
+        dfs = np.array([cell.size - 1.0 for cell in cells])
+        if not variances.any():
+            return None
+        df = satterthwaite(variances, dfs)
+        return Stratified(len(self.tasks), 1 if self.paired else 2, float(variances.mean()), df, df / float(dfs.sum()))
 
     def knows(self, block: Block) -> bool:
         return block == "run"
@@ -126,7 +140,7 @@ class FixedRollouts(FixedTasks):
         return (row.task, row.seed) if self.unit == "seed" else super().unit_of(row, in_order)
 
     def exchangeable(self, tasks: list[Block], seeds: list[Block]) -> list[Block]:
-        return [*tasks, "run"]
+        return [*tasks, *seeds, "run"]
 
     def population_line(self) -> str:
         sizes = [sum(self.stratum_sizes(cells)) for cells in (self.control, self.candidate)]

@@ -14,6 +14,7 @@ from bakeoff.stats.decision import Decision, unpaired_test
 from bakeoff.stats.evidence import Test, with_margin
 from bakeoff.stats.many import Each, Many, ManySamples
 from bakeoff.stats.power import Components
+from bakeoff.stats.robust import unpaired_robust
 from bakeoff.verdicts.designs.base import Design, Rule, Sides, Spread
 from bakeoff.verdicts.designs.cells import Cells, Ends, runs_by_task, seed_means, seeds_of, task_means, tasks_of
 
@@ -86,14 +87,17 @@ class Rollouts(Design):
         (a,), (b,) = values
         if self.binary:
             return with_margin(unpaired_binary(*self.outcomes(a, b), how.strict), margin)
+        if self.statistic != "mean":
+            return with_margin(unpaired_robust(a, b, self.statistic), margin)
         return unpaired_test(a, b, how.alpha, how.comparisons, margin, guarded=how.guarded, strict=how.strict)
 
     def planned_test(self, alpha: float, comparisons: int) -> str:
-        return "permutation and Welch"
+        planned = {"rank": "rank sum", "trimmed": "Yuen-Welch t and rank sum"}
+        return planned.get(self.statistic, "permutation and Welch")
 
     def spread_to_detect(self, test: Test | Decision | None) -> Spread | None:
         (x,), (y,) = self.arrays()
-        if min(x.size, y.size) < 2:
+        if min(x.size, y.size) < 2 or self.statistic != "mean":
             return None
         squares = x.var(ddof=1) * (x.size - 1) + y.var(ddof=1) * (y.size - 1)
         return Spread(math.sqrt(squares / (x.size + y.size - 2)), (x.size, y.size), "unpaired")
@@ -112,7 +116,7 @@ class Rollouts(Design):
             sizes = a.shape[1], b.shape[1]
             known = {(x, y): Test(UnpairedBinary(x, sizes[0], y, sizes[1], strict=how.strict)) for x, y in set(pairs)}
             return Each([known[pair] for pair in pairs])
-        if how.strict:
+        if how.strict or self.statistic != "mean":
             return super().judge_samples(samples, how)
         return ManySamples(a, b, how.alpha, how.comparisons)
 

@@ -12,11 +12,11 @@ from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
 from bakeoff.stats.decision import Decision, group_values, groups_test
 from bakeoff.stats.evidence import Test, grouped
+from bakeoff.stats.many import Many
 from bakeoff.stats.numerics import difference, is_constant
 from bakeoff.stats.ttests import TStatistic, one_sample_t
-from bakeoff.text import format_p
-from bakeoff.verdicts.caveats import Caution
-from bakeoff.verdicts.designs.base import OnePairDesign, Rule, Sides, Spread
+from bakeoff.text import format_p, number
+from bakeoff.verdicts.designs.base import Caution, Design, OnePairDesign, Rule, Sides, Spread
 from bakeoff.verdicts.designs.cells import Cells, Ends, on_shared_tasks, task_means, tasks_of
 from bakeoff.verdicts.observations import Observations
 
@@ -85,13 +85,13 @@ class Tasks(OnePairDesign):
     def group_tests(self, values: Sides, how: Rule, margin: float | None = None) -> dict[str, Test]:
         d = difference(values[1][0], values[0][0])
         return {
-            name: groups_test(d, labels, how.alpha, how.comparisons, margin, guarded=how.guarded)
+            name: groups_test(d, labels, how.alpha, how.comparisons, margin, guarded=how.guarded, strict=how.strict)
             for name, labels in self.groups.items()
         }
 
     @property
     def has_exact_test(self) -> bool:
-        return not self.groups
+        return not self.groups and super().has_exact_test
 
     def why_this_test(self, decision: Decision, alpha: float, comparisons: int) -> str:
         if self.cluster is not None:
@@ -99,6 +99,10 @@ class Tasks(OnePairDesign):
         if self.groups:
             return f"by task, and by groups of tasks ({', '.join(self.groups)}); the larger p counts"
         return super().why_this_test(decision, alpha, comparisons)
+
+    @property
+    def pair_names(self) -> tuple[Any, ...]:
+        return self.tasks
 
     def differences_in_order(self, order: Sequence[Any]) -> tuple[Array, Array]:
         known = list(dict.fromkeys(task for task, _ in self.control))
@@ -115,6 +119,14 @@ class Tasks(OnePairDesign):
         d = super().detectable_differences()
         return d if self.cluster is None else group_values(d, self.groups[self.cluster])
 
+    def noise(self) -> tuple[Array, ...]:
+        return (self.detectable_differences(),)
+
+    def more(self, units: int) -> str:
+        if self.cluster is None:
+            return super().more(units)
+        return f"{number(units)} more group{'s' if units > 1 else ''} of tasks by {self.cluster!r}"
+
     def exchangeable(self, tasks: list[Block], seeds: list[Block]) -> list[Block]:
         return ["task", *seeds]
 
@@ -123,6 +135,13 @@ class Tasks(OnePairDesign):
 
     def unit_differences(self, pairs: Pairs) -> Array:
         return pairs.of_tasks()
+
+    def arrange(self, pairs: Pairs) -> Sequence[list[Array]]:
+        return [[row] for row in pairs.of_tasks()]
+
+    def judge_pairs(self, pairs: Pairs, how: Rule) -> Many:
+        # Tests by group are made one by one.
+        return Design.judge_pairs(self, pairs, how) if self.groups else super().judge_pairs(pairs, how)
 
     def t_of_strata(self, strata: Sequence[Array]) -> TStatistic | None:
         means = np.array([float(stratum.mean()) for stratum in strata])

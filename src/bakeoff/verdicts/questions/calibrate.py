@@ -1,8 +1,9 @@
 """`calibrate`: how often these runs, judged as declared, lead to a wrong verdict when the arms do not differ.
 
-Labels of the arms are exchanged for whole tasks and for whole seeds (`relabel`), and every relabelled experiment is
-judged by the test that the verdict uses. If runs of one task or seed have something in common that the declared unit
-does not know of, wrong verdicts are more frequent than alpha, and the answer says which declaration would be right.
+Labels of the arms are exchanged for whole tasks, groups of tasks and seeds (`relabel`), declared or not, and every
+relabelled experiment is judged by the test that the verdict uses. If runs of one block have something in common that the
+declared unit does not know of, wrong verdicts are more frequent than alpha, and the answer says which declaration would be
+right.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ from bakeoff.verdicts.answer import (
 )
 from bakeoff.verdicts.designs import Design, Rule, build_design
 from bakeoff.verdicts.designs.replicates import Block as BlockKind
+from bakeoff.verdicts.designs.replicates import Level
 from bakeoff.verdicts.designs.testing import comparison_test
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.plausibility import copied_tasks
 from bakeoff.verdicts.question import Calibrate
 from bakeoff.verdicts.questions.relabel import Family
+from bakeoff.verdicts.repeats import copied_seeds
 from bakeoff.version import __version__
 
 if TYPE_CHECKING:
@@ -93,6 +97,10 @@ class Exchanged:
     """Share of replicates in which the gate fails; None without a gate."""
     gate_undecided: float | None = None
     """Share of replicates in which the gate finds too little evidence."""
+    column: str = ""
+    """The column whose values group the tasks, where such groups are the blocks."""
+    copies: bool = False
+    """Tasks, or seeds, that are copies of each other were exchanged together."""
 
     def error(self, share: float | None) -> float | None:
         """Standard error of a share, from the number of replicates."""
@@ -101,9 +109,18 @@ class Exchanged:
         return 0.0 if self.every else math.sqrt(share * (1.0 - share) / self.replicates)
 
     @property
+    def plural(self) -> str:
+        return Level(self.block, self.column, self.copies).plural
+
+    @property
     def what(self) -> str:
-        """`12 tasks`."""
-        return f"{self.blocks} {self.block}s"
+        """`12 tasks`, `8 groups of tasks by 'repo'`."""
+        return f"{self.blocks} {self.plural}"
+
+    @property
+    def one(self) -> str:
+        """What runs of one block share: `task`, `group`, `seed`."""
+        return "group" if self.column else self.block
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,27 +147,48 @@ class Calibration:
         return self.families[0].designs[0]
 
 
+Copies = Mapping[BlockKind, Mapping[Any, Any]]
+"""Tasks, and seeds, each with the one that it is a copy of."""
+
+
 def calibrate(
-    metrics: Sequence[Observations], question: Calibrate, changes: Mapping[str, str] | None = None
+    metrics: Sequence[Observations],
+    question: Calibrate,
+    changes: Mapping[str, str | None] | None = None,
+    copies: Copies | None = None,
 ) -> Calibration:
     """Exchange labels for every kind of block that the runs have. `changes` are to the declared analysis."""
     metrics = [replace(each, analysis=each.analysis.model_copy(update=dict(changes or {}))) for each in metrics]
-    prepared = _prepare(metrics, question)
+    prepared = _prepare(metrics, question, copies or {})
     if prepared.reason:
         return prepared
-    blocks = prepared.families[0].blocks()
+    levels = prepared.families[0].levels()
     if question.blocks is not None:
-        if question.blocks not in blocks:
+        kinds = {"cluster" if level.column else level.block: None for level in levels if not level.copies}
+        if question.blocks not in kinds:
             raise UsageError(
                 f"--blocks {question.blocks}: these runs ({prepared.design.population}) can be exchanged by "
-                f"{' or '.join(blocks)}"
+                f"{' or '.join(kinds)}"
             )
-        blocks = [question.blocks]
-    exchanged = [_exchange(prepared, block, question) for block in blocks]
-    return replace(prepared, exchanged=exchanged)
+        levels = [
+            level
+            for level in levels
+            if question.blocks == ("cluster" if level.column else level.block) and not level.copies
+        ]
+    exchanged = [_exchange(prepared, level, question) for level in levels]
+    said_independent = metrics[0].analysis.cluster == "none"
+    # Whoever says that tasks of one group are independent is not asked about groups too few to tell, unless they differ.
+    return replace(
+        prepared,
+        exchanged=[
+            each
+            for each in exchanged
+            if not (said_independent and each.column and each.state == "too few" and (each.p_common or 0.0) >= PERHAPS)
+        ],
+    )
 
 
-def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibration:
+def _prepare(metrics: Sequence[Observations], question: Calibrate, copies: Copies) -> Calibration:
     """Designs of all comparisons without their missing runs, and why they cannot be tested, if they cannot."""
     control, candidates = choose_arms(metrics[0], question)
     first = metrics[0].analysis
@@ -166,12 +204,6 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibratio
             if not design.control or not design.candidate:
                 reason = reason or f"{candidate} against {control}: no task and seed has finished runs of both"
                 continue
-            if design.group_columns:
-                reason = reason or (
-                    f"tasks are grouped by {', '.join(design.group_columns)}, and labels cannot be exchanged for groups here; "
-                    "--cluster none calibrates tasks as units"
-                )
-                continue
             made = comparison_test(design, alpha=how.alpha, comparisons=how.comparisons, strict=how.strict)
             if isinstance(made, Decision):
                 reason = reason or f"{candidate} against {control}: {made.reason.replace('_', ' ')}"
@@ -183,7 +215,8 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibratio
                 f"{observations.metric}: the candidates do not have the same design, so they cannot be calibrated "
                 "together; name one of them with --arms"
             )
-        families.append(Family(designs, observations.fixed_tasks and analysis.tasks is None))
+        swept = observations.fixed_tasks and analysis.tasks is None
+        families.append(Family(_on_common_places(designs), swept, observations.groups, copies))
     margins = [
         None if reason else _margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)
     ]
@@ -192,6 +225,21 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate) -> Calibratio
         rules = question.policy.metrics
         limits = [_limits(rules[each.metric], family) for each, family in zip(metrics, families, strict=True)]
     return Calibration(families, margins, how, test, exact, reason, limits=limits)
+
+
+def _on_common_places(designs: Sequence[Design]) -> Sequence[Design]:
+    """Return the designs on the places that all of them have, where places pair: labels are exchanged between all arms."""
+    if not all(design.matched for design in designs):
+        return designs
+    common = set.intersection(*(set(design.control) for design in designs))
+    return [
+        design
+        if len(design.control) == len(common)
+        else design.only(
+            *({p: cell for p, cell in cells.items() if p in common} for cells in (design.control, design.candidate))
+        )
+        for design in designs
+    ]
 
 
 def _limits(rule: MetricRule, family: Family) -> list[float]:
@@ -215,12 +263,12 @@ def _margin(analysis: Analysis, family: Family) -> float | None:
     return analysis.margin
 
 
-def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> Exchanged:
+def _exchange(prepared: Calibration, at: Level, question: Calibrate) -> Exchanged:
     """Judge every relabelled experiment."""
     families, how = prepared.families, prepared.how
     alpha = how.alpha
     level = alpha / how.comparisons  # the first step of Holm's procedure: any p below it is a false verdict
-    labels = families[0].labels(block, question.replicates, np.random.default_rng([question.seed, 0]))
+    labels = families[0].labels(at, question.replicates, np.random.default_rng([question.seed, 0]))
     wrong = np.zeros(len(labels), np.bool_)
     covered: list[Bools] = []
     found: list[Bools] = []
@@ -249,16 +297,22 @@ def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> E
             start += many.size
     rate = float(wrong.mean())
     error = 0.0 if labels.every else math.sqrt(alpha * (1.0 - alpha) / len(labels))
+    design = prepared.design
+    if at.column:
+        knows = own = at.column in design.group_columns
+    else:
+        knows = design.knows(at.block) and not at.copies
+        own = knows and design.holds_by_construction(at.block)
     # With few blocks the rate moves in steps of one pattern, and one step above alpha shows nothing.
-    allowed = alpha if prepared.exact and prepared.design.knows(block) else T_TEST * alpha
+    allowed = alpha if prepared.exact and knows else T_TEST * alpha
     too_often = rate > allowed + ERRORS * error + 1.0 / labels.patterns
     # A few blocks that are not the test's units differ by chance, too.
     p_common = hidden_rate = None
-    if not prepared.design.knows(block):
+    if not knows and not at.copies:
         hidden_rate = max(each.hidden_rate(labels, alpha) for each in families)
         p_common = min(1.0, len(families) * min(each.p_common(labels) for each in families))
     few = len(labels.number) < FEWEST_BLOCKS or labels.patterns * alpha < FEWEST_PATTERNS
-    state: State = "too few" if few else "own unit" if prepared.design.holds_by_construction(block) else "holds"
+    state: State = "too few" if few else "own unit" if own else "holds"
     if too_often and not few and (p_common is None or p_common < IN_COMMON):
         state = "exceeds"
     elif (
@@ -267,8 +321,8 @@ def _exchange(prepared: Calibration, block: BlockKind, question: Calibrate) -> E
         state = "unclear"
     power, false_equivalent = (float(np.concatenate(each).mean()) if each else None for each in (found, equivalent))
     return Exchanged(
-        block, len(labels.number), len(labels), labels.every, rate, float(np.concatenate(covered).mean()), power,
-        false_equivalent, p_common, hidden_rate, state, *_outcomes(passes, fails, rules),
+        at.block, len(labels.number), len(labels), labels.every, rate, float(np.concatenate(covered).mean()), power,
+        false_equivalent, p_common, hidden_rate, state, *_outcomes(passes, fails, rules), at.column, at.copies,
     )  # fmt: skip
 
 
@@ -284,13 +338,15 @@ def _outcomes(passes: Bools, fails: Bools, rules: int) -> tuple[float | None, fl
 class Advice:
     """A declaration that would be right, with the largest rate that it was measured to have."""
 
-    changes: Mapping[str, str]
+    changes: Mapping[str, str | None]
     population: str
     false_positives: float
 
     @property
     def flags(self) -> str:
-        return " ".join(f"--{name} {value}" for name, value in self.changes.items())
+        said = [f"--{name} {value}" for name, value in self.changes.items() if value is not None]
+        left_out = [f"without --{name}" for name, value in self.changes.items() if value is None]
+        return " ".join([*said, *left_out])
 
 
 @dataclass(frozen=True)
@@ -338,7 +394,7 @@ class CalibrateAnswer(Answer):
                 return f"Alpha holds: arms that do not differ got a verdict in {rate} (alpha {alpha})."
             case "exceeds":
                 return (
-                    f"Alpha does not hold: with labels exchanged for whole {worst.block}s, arms that do not differ got a "
+                    f"Alpha does not hold: with labels exchanged for whole {worst.plural}, arms that do not differ got a "
                     f"verdict in {rate} (alpha {alpha})."
                 )
             case "unclear" if (worst.p_common or 0.0) >= PERHAPS and (worst.hidden_rate or 0.0) > HIDDEN * self.alpha:
@@ -349,20 +405,18 @@ class CalibrateAnswer(Answer):
                 )
             case "unclear":
                 return (
-                    f"Too little data to tell whether alpha holds: with labels exchanged for whole {worst.block}s, arms that "
+                    f"Too little data to tell whether alpha holds: with labels exchanged for whole {worst.plural}, arms that "
                     f"do not differ got a verdict in {rate} (alpha {alpha}), which {worst.what} can show by chance."
                 )
             case "own unit":
                 return (
-                    f"These runs cannot tell whether alpha holds: labels can be exchanged for whole {worst.block}s only, which "
+                    f"These runs cannot tell whether alpha holds: labels can be exchanged for whole {worst.plural} only, which "
                     "are the test's own units (or parts of them), and then it holds by construction."
                 )
             case "too few":
                 ways = f"can be exchanged in only {worst.replicates} ways" if worst.every else "are too few to exchange"
-                return (
-                    f"Too little data to tell whether alpha holds: labels of {worst.what} {ways}; it takes {FEWEST_BLOCKS} "
-                    f"{worst.block}s."
-                )
+                enough = f"; it takes {FEWEST_BLOCKS} {worst.one}s" if worst.blocks < FEWEST_BLOCKS else ""
+                return f"Too little data to tell whether alpha holds: labels of {worst.what} {ways}{enough}."
 
     @property
     def gate_sentence(self) -> str:
@@ -392,13 +446,24 @@ class CalibrateAnswer(Answer):
                     lines.append(
                         f"if the verdict is meant for these tasks only, --blocks {self._finer()} leaves the tasks as they are"
                     )
+            elif worst.copies:
+                lines.append(
+                    f"remove the copies: only {worst.what} are there (--copies keep takes copies for replicates)"
+                )
             else:
-                lines.append(f"more {worst.block}s: {worst.blocks} are too few for this test on such data")
+                lines.append(f"more {worst.one}s: {worst.blocks} are too few for this test on such data")
         elif self.state == "unclear":
-            lines.append(f"more {self.worst().block}s would tell whether runs of one have something in common")
+            lines.append(f"more {self.worst().one}s would tell whether runs of one have something in common")
         elif self.state == "too few":
-            what = self.exchanged[0].block if self.exchanged else "unit"
-            lines.append(f"more {what}s: from {FEWEST_BLOCKS} on there is something to see at alpha 5 %")
+            what = self.worst().one if self.exchanged else "unit"
+            enough = (
+                "with 4 in each arm"
+                if not self.exchanged or self.worst().blocks >= FEWEST_BLOCKS
+                else f"from {FEWEST_BLOCKS} on"
+            )
+            lines.append(f"more {what}s: {enough} there is something to see at alpha 5 %")
+            if any(each.column and each.state == "too few" for each in self.exchanged):
+                lines.append("--cluster none, if tasks of one group are independent")
         elif self.state == "own unit":
             lines.append(
                 "name a level above the unit, if runs have one in common: seeds that recur over tasks (--seed-from), or tasks "
@@ -477,7 +542,9 @@ class CalibrateAnswer(Answer):
         if self.notes:
             blocks.append(Notes("Notes", list(self.notes)))
         shown = {**self.settings, "metrics": ", ".join(self.settings["metrics"])}
-        settings = ", ".join(f"{key} {value}" for key, value in shown.items() if key not in ("columns", "margins"))
+        settings = ", ".join(
+            f"{key} {value}" for key, value in shown.items() if key not in ("columns", "reading", "margins")
+        )
         blocks.append(Text(f"source: {self.source}"))
         blocks.append(Text(f"settings: {settings}"))
         return blocks
@@ -509,10 +576,11 @@ def answer(results: Results, question: Calibrate) -> CalibrateAnswer:
         names = list(question.policy.metrics)
         metrics, question = observe_rules(results, question), with_arms(question, question.policy)
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
-    calibration = calibrate(metrics, question)
+    copies = _copies(results)
+    calibration = calibrate(metrics, question, copies=copies)
     advice = None
     if any(each.state == "exceeds" for each in calibration.exchanged):
-        advice = _advice(metrics, question, calibration)
+        advice = _advice(metrics, question, calibration, copies)
     analysis = metrics[0].analysis
     settings = {
         "metrics": names, "alpha": analysis.alpha, "margins": dict(zip(names, calibration.margins, strict=True)),
@@ -529,13 +597,31 @@ def answer(results: Results, question: Calibrate) -> CalibrateAnswer:
     )
 
 
-def _advice(metrics: Sequence[Observations], question: Calibrate, calibration: Calibration) -> Advice | None:
+def _copies(results: Results) -> Copies:
+    """Tasks, and seeds, that are copies of others. Copied seeds are refused before, unless somebody keeps them."""
+    seeds = {seed: group[0] for group in copied_seeds(results.rows) for seed in group[1:]}
+    tasks = {task: group[0] for group in copied_tasks(results.rows) for task in group[1:]}
+    return {"seed": seeds, "task": tasks}
+
+
+def _change(each: Exchanged, design: Design) -> tuple[str, str | None] | None:
+    """The declaration that knows what runs of such a block have in common: a field of the analysis, and its value."""
+    if each.copies or each.block == "run":
+        return None
+    if each.column:
+        # Where tasks and seeds are both samples, groups are tested beside them unless somebody says that they do not count.
+        return "cluster", None if design.both_sampled else each.column
+    return ("tasks", "sample") if each.block == "task" else ("seeds", "crossed")
+
+
+def _advice(
+    metrics: Sequence[Observations], question: Calibrate, calibration: Calibration, copies: Copies
+) -> Advice | None:
     """The declaration that knows of the blocks which had something in common, and the rate that it has."""
-    right = {"task": ("tasks", "sample"), "seed": ("seeds", "crossed")}
-    failed = [each.block for each in calibration.exchanged if each.state == "exceeds" and each.p_common is not None]
-    changes = dict(right[block] for block in failed if block in right)
+    failed = [each for each in calibration.exchanged if each.state == "exceeds" and each.p_common is not None]
+    changes = dict(change for each in failed if (change := _change(each, calibration.design)) is not None)
     try:
-        other = calibrate(metrics, question.model_copy(update={"blocks": None}), changes) if changes else None
+        other = calibrate(metrics, question.model_copy(update={"blocks": None}), changes, copies) if changes else None
     except UsageError:
         return None
     if other is None or not other.exchanged:
@@ -548,13 +634,15 @@ def _notes(metrics: Sequence[Observations], calibration: Calibration, alpha: flo
     for each in calibration.exchanged:
         if each.state in ("holds", "unclear") and each.p_common is not None and each.false_positives > alpha:
             notes.append(
-                f"{each.what}: whether runs of one {each.block} have something in common shows in an F test "
+                f"{each.what}: whether runs of one {each.one} have something in common shows in an F test "
                 f"(p = {format_p(each.p_common)}); below {IN_COMMON:g} the rate counts"
             )
         if each.state == "too few" and each.p_common is not None and each.p_common < IN_COMMON:
+            change = _change(each, calibration.design)
+            repair = "" if change is None else f"; {Advice(dict([change]), '', 0.0).flags} would know of it"
             notes.append(
-                f"runs of one {each.block} have something in common that the test does not know of (F test, p = "
-                f"{format_p(each.p_common)}), so its verdict is not to be trusted"
+                f"runs of one {each.one} have something in common that the test does not know of (F test, p = "
+                f"{format_p(each.p_common)}), so its verdict is not to be trusted{repair}"
             )
     missing = sum(row.state == "missing" for each in metrics for row in each.rows)
     if missing:

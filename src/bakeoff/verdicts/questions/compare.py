@@ -37,17 +37,25 @@ from bakeoff.verdicts.comparison import (
     recommendations,
 )
 from bakeoff.verdicts.describe import unit_values
-from bakeoff.verdicts.family import changed_analysis, late_changes, primary_metrics, settings_of
+from bakeoff.verdicts.family import (
+    Earlier,
+    changed_analysis,
+    first_analysis,
+    late_changes,
+    primary_metrics,
+    settings_of,
+)
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.questions.retries import retry_facts, retry_table, retry_warnings
 from bakeoff.verdicts.ranking_table import (
+    FEWEST_LINES,
+    MOST_LINES,
     Advice,
     Standings,
     advice_in_words,
     advise,
     ranked_table,
-    ranked_tables,
     standings,
 )
 from bakeoff.verdicts.sequential.looks import METHOD
@@ -71,12 +79,10 @@ EXPECTED = {
 }
 _AS_IS = (
     "metric", "control", "candidate", "verdict", "reason", "sentence", "population", "units", "control_mean",
-    "candidate_mean", "effect", "lift", "p", "p_adjusted", "p_exact", "cohens_d", "cohens_dz", "hedges_g", "improvement",
-    "correlation", "variance_reduction", "mde", "units_for_margin", "missing", "failed", "seen_ends",
-    "campaign", "family", "changes",
-    "chosen",
+    "candidate_mean", "effect", "lift", "p", "p_adjusted", "p_exact",
 )  # fmt: skip
-"""Fields of a comparison that JSON has as they are."""
+_AS_IS_TOO = ("missing", "failed", "seen_ends", "campaign", "family", "changes", "chosen")
+"""Fields of a comparison that JSON has as they are, before the effect sizes and after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +118,8 @@ class CompareAnswer(Answer):
     """By arm, the tries that do not count."""
     registration: Registration | None = None
     """Whether this is the analysis that was registered before the first result, when one was."""
-    file: str | None = None
-    """The experiment file that adds runs to these results, as `bakeoff run` takes it; None where nothing can."""
+    file: Path | None = None
+    """The experiment file that adds runs to these results; None where nothing can."""
     judged: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     """How each primary metric was judged, those that were not asked for among them."""
 
@@ -212,11 +218,18 @@ class CompareAnswer(Answer):
     @property
     def next_step(self) -> str:
         """The advice in words; empty if there is none."""
-        return "" if self.advice is None else advice_in_words(self.advice, self.file)
+        advice = self.advice
+        if advice is None:
+            return ""
+        near = "" if self.file is None else os.path.relpath(self.file)
+        file = str(self.file) if near.startswith(os.pardir) else near
+        return advice_in_words(advice, shlex.quote(file) if file else None)
 
     def screen(self) -> list[Block]:
         """The ranked arms, the sentence of a single comparison, the next step, warnings, and what was asked for."""
-        blocks: list[Block] = [*ranked_tables(self.standings)]
+        tables = self.standings
+        rows = max(FEWEST_LINES, MOST_LINES // max(1, len(tables)))
+        blocks: list[Block] = [ranked_table(each, rows) for each in tables]
         if self.sequential is not None:
             blocks += [Text(sentence) for sentence in self.sequential.sentences[:MOST_SENTENCES]]
         elif len(self.comparisons) == 1:
@@ -226,8 +239,8 @@ class CompareAnswer(Answer):
                 blocks.append(Text(each.these_seeds.line))
         blocks += [Text(f"Note: {line}.", colour="yellow") for line in self.caveats]
         blocks += [Text(line) for line in self._not_scored()]
-        if self.next_step:
-            blocks.append(Text(f"Next: {self.next_step}."))
+        if next_step := self.next_step:
+            blocks.append(Text(f"Next: {next_step}."))
         if (table := retry_table(self.uncounted)) is not None:
             blocks.append(table)
         warnings = self.warnings[len(self.caveats) :]
@@ -255,8 +268,8 @@ class CompareAnswer(Answer):
         blocks: list[Block] = [ranked_table(each) for each in self.standings]
         sentences = self.sequential.sentences if self.sequential else [each.sentence for each in self.comparisons]
         blocks += [Text(sentence) for sentence in sentences]
-        if self.next_step:
-            blocks.append(Text(f"Next: {self.next_step}."))
+        if next_step := self.next_step:
+            blocks.append(Text(f"Next: {next_step}."))
         blocks += [*self.details(), *self._beside_the_verdict()]
         if self.registration is not None:
             blocks.append(Notes("Registration", [self.registration.sentence, *self.registration.deviations]))
@@ -419,23 +432,45 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
     chosen = bool(others) and (not results.editions() or results.analysis.metric is None)
     return CompareAnswer(
         results.label, settings, comparisons, observations, question, exploratory, uncounted=results.uncounted,
-        registration=registration, file=_experiment_file(results),
+        registration=registration, file=results.file,
         judged={each.metric: settings_of(each, question) for each in [*shown, *hidden]},
     ).remarked(
-        changed=late_changes([changed_analysis(each, question) for each in shown]),
+        changed=late_changes(
+            [changed_analysis(each, question) for each in shown],
+            earlier=_shown_first(results, question, shown, hidden, absent),
+        ),
         choice=MetricChoice(tuple(metrics), len(metrics) + len(others)) if chosen else None,
     )  # fmt: skip
 
 
-def _experiment_file(results: Results) -> str | None:
-    """Return the file whose runs these are, from here; None for tables, imported runs, and a file that is gone."""
-    if results.edition is None:
-        return None
-    files = [session["provenance"].get("experiment") for session in results.edition.sessions()]
-    if not files or files[-1] is None or not Path(files[-1]).is_file():
-        return None
-    near = os.path.relpath(files[-1])
-    return shlex.quote(files[-1] if near.startswith(os.pardir) else near)
+def _shown_first(
+    results: Results, question: Compare, shown: Sequence[Observations], hidden: Sequence[Observations], absent: int
+) -> list[Earlier]:
+    """Judge the family by the analysis that was shown first, where the question asks for another one."""
+    changes = [changed_analysis(each, question) for each in (*shown, *hidden)]
+    late = {change.metric: change for change in changes[: len(shown)] if change.number}
+    if not late:
+        return []
+    first = next(iter(late.values())).first
+    asked = Compare(
+        control=question.control,
+        arms=question.arms,
+        unpaired=bool(first.get("unpaired")),
+        intersect=bool(first.get("intersect")),
+    )
+    try:
+        earlier = [
+            observe_metric(results, each.metric, asked, first_analysis(each, results.analysis.about(each.metric)))
+            for each in changes
+        ]
+        compared = compare(
+            earlier[: len(shown)], asked, hidden=earlier[len(shown) :], absent=absent, changes=0, verdict_only=True
+        )
+    except UsageError:  # only means were shown, and the declared analysis does not fit these runs
+        return []
+    return [
+        Earlier(each.metric, each.candidate, each.verdict, each.p_adjusted) for each in compared if each.metric in late
+    ]
 
 
 def _not_asked(results: Results, question: Compare, names: Sequence[str]) -> tuple[list[Observations], int]:
@@ -475,6 +510,7 @@ def compare_settings(observations: Sequence[Observations], question: Compare, co
         "seeds": analysis.seeds,
         "cluster": analysis.cluster,
         "ties": analysis.ties,
+        "statistic": analysis.statistic,
         "unpaired": question.unpaired,
         "intersect": question.intersect,
         "simultaneous": question.simultaneous,
@@ -491,6 +527,9 @@ def comparison_facts(comparison: Comparison) -> dict[str, Any]:
     intervals = {name: getattr(comparison, name) for name in ("interval", "decision_interval", "equivalence_interval")}
     return {
         **{name: getattr(comparison, name) for name in _AS_IS},
+        **asdict(comparison.sizes),
+        **asdict(comparison.detectable),
+        **{name: getattr(comparison, name) for name in _AS_IS_TOO},
         "other": comparison.other.line if comparison.other else "",
         "these_seeds": comparison.these_seeds.line if comparison.these_seeds else "",
         **{name: asdict(interval) if interval else None for name, interval in intervals.items()},
@@ -520,6 +559,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             "mean": number(each.candidate_mean),
             "mean of the control": number(each.control_mean),
             "effect": number(each.effect, sign=True),
+            "effect is the": "" if each.design.statistic == "mean" else each.design.estimand,
             "lift": percent(each.lift, sign=True),
             "interval": format_interval(each.interval, in_table=True),
             "decision interval": format_interval(each.decision_interval, in_table=True),
@@ -529,14 +569,14 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             "p of equivalence": format_p(decision.p_eq_adjusted),
             "interval of equivalence": format_interval(each.equivalence_interval, in_table=True),
             "bootstrap, skew check": format_interval(skew, in_table=True),
-            "Cohen's d": number(each.cohens_d),
-            "d of the pairs (dz)": number(each.cohens_dz),
-            "Hedges' g": number(each.hedges_g),
-            "P(improvement)": number(each.improvement),
-            "correlation of the arms": number(each.correlation),
-            "variance saved by pairing": percent(each.variance_reduction, sign=True),
-            "effect detected with 80 % power": number(each.mde),
-            "units for the margin": number(each.units_for_margin),
+            "Cohen's d": number(each.sizes.cohens_d),
+            "d of the pairs (dz)": number(each.sizes.cohens_dz),
+            "Hedges' g": number(each.sizes.hedges_g),
+            "P(improvement)": number(each.sizes.improvement),
+            "correlation of the arms": number(each.sizes.correlation),
+            "variance saved by pairing": percent(each.sizes.variance_reduction, sign=True),
+            "effect detected with 80 % power": number(each.detectable.mde),
+            "units for the margin": number(each.detectable.units_for_margin),
             "units": str(each.units),
             "runs missing": str(each.missing),
             "runs failed": str(each.failed),
@@ -544,7 +584,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         columns.append(column)
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     title = comparisons[0].metric if not several else ""
-    return Table(["", *heads], [row for row in rows if set(row[1:]) != {NOTHING}], title, heads)
+    return Table(["", *heads], [row for row in rows if not set(row[1:]) <= {NOTHING, ""}], title, heads)
 
 
 def settings_in_words(settings: Any) -> str:
@@ -555,7 +595,7 @@ def settings_in_words(settings: Any) -> str:
         if key not in ("metrics", "directions", "directions_assumed", "columns")
         and value is not None
         and value is not False
-        and value != "half"
+        and value not in ("half", "mean")
     }
     directions = ", ".join(f"{direction} {metric}" for metric, direction in settings["directions"].items())
     return "; ".join([directions, *(f"{key} {_in_words(value)}" for key, value in said.items())])

@@ -31,13 +31,12 @@ from bakeoff.verdicts.answer import (
     observe_metric,
     refuse_sequential,
 )
-from bakeoff.verdicts.caveats import Caveats
 from bakeoff.verdicts.comparison import SEED
-from bakeoff.verdicts.describe import describe
+from bakeoff.verdicts.describe import means_of
 from bakeoff.verdicts.designs import build_design
 from bakeoff.verdicts.designs.testing import comparison_test
 from bakeoff.verdicts.family import changed_analysis, choose_arms, late_changes, planned_family, settings_of
-from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.observations import Caveats, Observations
 from bakeoff.verdicts.question import Calibrate, Gate, Question
 from bakeoff.verdicts.sequential import looks
 from bakeoff.version import __version__
@@ -203,7 +202,7 @@ def check(
         reason = "" if isinstance(test, Test) else test.reason.replace("_", " ")
         reason = standing.reason.replace("_", " ") or reason if observations.final else "not final"
         above = 0.0 if allowed.relative else 0.0 - allowed.size
-        effect = describe(design).effect
+        effect = means_of(design).effect
         checks.append(
             Check(observations.metric, control, arm, text, "undecided", reason, effect, above, design.population, level)
         )
@@ -326,7 +325,9 @@ class GateAnswer(Answer):
             for check in self.checks
         ]  # fmt: skip
         about = "; ".join(dict.fromkeys(f"{check.metric}: {check.population}" for check in self.checks))
-        settings = ", ".join(f"{key} {value}" for key, value in self.settings.items() if key != "columns")
+        settings = ", ".join(
+            f"{key} {value}" for key, value in self.settings.items() if key not in ("columns", "reading")
+        )
         few = [check for check in self.checks if check.widened]
         names = ", ".join(dict.fromkeys(check.metric for check in few))
         return [

@@ -33,13 +33,12 @@ from bakeoff.verdicts.answer import (
     refuse_dependent,
     refuse_sequential,
 )
-from bakeoff.verdicts.caveats import caveats_of
 from bakeoff.verdicts.comparison import Comparison, compare
 from bakeoff.verdicts.describe import REASONS
 from bakeoff.verdicts.designs import build_design
 from bakeoff.verdicts.designs.testing import comparison_test
 from bakeoff.verdicts.family import changed_analysis, late_changes, planned_family, settings_of
-from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.observations import Observations, caveats_of, observe
 from bakeoff.verdicts.question import Compare, Litmus
 from bakeoff.verdicts.questions.variance import draw_sample
 from bakeoff.verdicts.sequential import looks
@@ -271,6 +270,8 @@ def rule_observations(rule: Rule, rules: Rules, results: Results, question: Litm
         "failure_score": own.failure_score if rule.failure_score is None else rule.failure_score,
         "bounds": own.bounds,
     }
+    changes |= {name: getattr(question, name) for name in ("seeds", "cluster") if name in question.model_fields_set}
+    changes |= {"ties": "full"} if question.strict else {}
     analysis = declared.model_copy(update=changes)
     if rule.min_lift is not None or rule.verdict is not None:
         # Thresholds of the candidate's own mean mean the same either way.

@@ -6,6 +6,7 @@ or runs are dealt anew to the arms (unpaired), and the statistic is computed eac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,6 +20,7 @@ from bakeoff.stats.detection import Design as Pairing
 from bakeoff.stats.evidence import Interval, with_margin
 from bakeoff.stats.numerics import Array, is_constant
 from bakeoff.stats.permutation import SignFlip
+from bakeoff.stats.plans import Stratified, TwoWay, planning_spread
 from bakeoff.stats.power import (
     ONE,
     Components,
@@ -31,6 +33,7 @@ from bakeoff.stats.power import (
 from bakeoff.stats.ranks import mann_whitney, wilcoxon
 from bakeoff.stats.ttests import one_sample_t, welch_t
 from bakeoff.verdicts.designs import Design, build_design
+from bakeoff.verdicts.designs.cells import seeds_of
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Question
 
@@ -51,6 +54,12 @@ class Spread:
     unit: Unit
     confidence: float | None = None
     """Of the upper limit; None when the sd was given and is taken as it is."""
+    df: float = math.inf
+    """Degrees of freedom of the sd; infinite when it was given."""
+
+    def planned(self, alpha: float, power: float) -> float:
+        """Return the sd to plan with, so that those who follow the plan have this power on average."""
+        return self.sd if math.isinf(self.df) else planning_spread(self.sd, self.df, alpha, power)
 
     @property
     def units(self) -> str:
@@ -59,16 +68,23 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """At the spread as seen, and at its upper limit; None: more than can be run, or undefined."""
+    """At the spread as seen, at its upper limit, and on average over both; None: more than can be run, or undefined."""
 
     seen: float | None
     upper: float | None
+    planned: float | None = None
+    """The figure to follow: plans for it have the promised power on average over what the noise may really be."""
 
 
 def units_at(
-    effect: float, spreads: tuple[float, float], alpha: float, power: float, design: Pairing, family: Family = ONE
+    effect: float,
+    spreads: tuple[float, float] | tuple[float, float, float],
+    alpha: float,
+    power: float,
+    design: Pairing,
+    family: Family = ONE,
 ) -> Estimate:
-    """Units that detect the effect at each of two spreads."""
+    """Units that detect the effect at each of the spreads."""
     units: list[int | None] = []
     for spread in spreads:
         try:
@@ -97,6 +113,8 @@ class EarlierRuns:
     """Of the difference of one run of each arm; None where the table has holes."""
     sample_of_tasks: bool
     notes: tuple[str, ...]
+    noise: TwoWay | Stratified | None = None
+    """Where there is more than one kind of unit, or units on each of several fixed tasks."""
 
 
 def earlier_runs(
@@ -133,11 +151,12 @@ def earlier_runs(
         spread=spread,
         n=min(v.size for v in values),
         tasks=len(design.tasks),
-        seeds=len(design.seeds),
+        seeds=max(len(seeds_of(cells)) for cells in (design.control, design.candidate)),
         rollouts=max(len(cell.values) for cell in design.control.values()),
         components=design.components(),
         sample_of_tasks=design.sample_of_tasks,
         notes=tuple(notes),
+        noise=design.plan_noise(),
     )
 
 
@@ -149,7 +168,7 @@ def _spread(design: Design, values: tuple[Array, ...], confidence: float) -> Spr
         raise NotAnswerable("the runs show no spread at all (are they copies?), so there is nothing to plan with")
     seen, counted = design.spread_of_noise(values)
     pairing: Pairing = "paired" if design.paired else "unpaired"
-    return Spread(seen, spread_bound(seen, counted, confidence), pairing, design.plan_unit, confidence)
+    return Spread(seen, spread_bound(seen, counted, confidence), pairing, design.plan_unit, confidence, counted - 1.0)
 
 
 # -- simulation

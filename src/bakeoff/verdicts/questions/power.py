@@ -1,20 +1,22 @@
 """How many units an effect needs, what the units at hand can detect, and where the next runs are best spent.
 
-Only spreads enter, never the effect that earlier runs happened to show. Their spread is itself an estimate, so every
-answer comes twice: at the spread as seen and at its upper limit.
+Only spreads enter, never the effect that earlier runs happened to show. Their spread is itself an estimate, so the figure
+to follow is the one that has the promised power on average over what the spread may be (`stats.plans`), and those at the
+spread as seen and at its upper limit stand beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results
+from bakeoff.stats import plans
 from bakeoff.stats import power as parts
 from bakeoff.stats.detection import MOST_TOGETHER, Design
 from bakeoff.stats.evidence import LEAST_UNITS
@@ -50,6 +52,10 @@ _FAMILY = {
 }
 
 
+WORTH_SAYING = 0.1
+"""A floor below this share of what is detected now is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What is wanted: error rate, chance of finding an effect, and the effect in the metric's unit (None: not said)."""
@@ -75,22 +81,105 @@ class Plan:
     """Power for the wanted effect at the units at hand."""
     needed: Estimate | None
     """Units for the wanted effect."""
+    both: BothSampled | None = None
+    """Where tasks and seeds are both samples."""
 
 
 def plan(spread: Spread, goal: Goal) -> Plan:
     """Runs needed for the effect, and what n units can find."""
-    both = (spread.sd, spread.upper)
+    all_three = (spread.sd, spread.upper, spread.planned(goal.alpha / goal.family.comparisons, goal.power))
     mde = chance = needed = None
     how = (spread.design, goal.family)
     if goal.n is not None and parts.decidable(goal.n):
         n = goal.n
-        mde = Estimate(*(minimum_detectable_effect(s, n, goal.alpha, goal.power, *how) for s in both))
+        mde = Estimate(*(minimum_detectable_effect(s, n, goal.alpha, goal.power, *how) for s in all_three))
         if goal.effect:
             effect = goal.effect
-            chance = Estimate(*(chance_to_detect(effect, s, n, goal.alpha, *how) for s in both))
+
+            def chance_at(sd: float) -> float:
+                return chance_to_detect(effect, sd, n, goal.alpha, *how)
+
+            on_average = (
+                chance_at(spread.sd) if math.isinf(spread.df) else plans.average_chance(chance_at, spread.sd, spread.df)
+            )
+            chance = Estimate(chance_at(spread.sd), chance_at(spread.upper), on_average)
     if goal.effect:
-        needed = units_at(goal.effect, both, goal.alpha, goal.power, *how)
+        needed = units_at(goal.effect, all_three, goal.alpha, goal.power, *how)
     return Plan(goal, spread, mde, chance, needed)
+
+
+@dataclass(frozen=True, slots=True)
+class BothSampled:
+    """What more tasks, more seeds (or runs in each arm), or more of both would do. None: no number is enough."""
+
+    tasks: int
+    """At hand."""
+    seeds: int
+    seed: str
+    """`seed`, or `run`."""
+    floor_of_tasks: float
+    """Smallest effect that these seeds detect with any number of tasks."""
+    floor_of_seeds: float
+    """Smallest effect that these tasks detect with any number of seeds."""
+    more_tasks: int | None = None
+    """Tasks for the wanted effect, with as many seeds as now."""
+    more_seeds: int | None = None
+    more_of_both: tuple[int, int] | None = None
+    """Tasks and seeds, in the proportion that they have now."""
+
+
+def plan_of_both(noise: EarlierRuns, model: plans.TwoWay, goal: Goal) -> Plan:
+    """Plan for tasks and seeds that are both samples: each has a floor that more of the other cannot buy."""
+    level, power, effect = goal.alpha / goal.family.comparisons, goal.power, goal.effect
+    per_task = noise.spread.unit == "task"
+    tasks, seeds = (goal.n or noise.tasks, noise.seeds) if per_task else (noise.tasks, goal.n or noise.seeds)
+    drawn, as_seen = (model.criticals(tasks, seeds, level, aim) for aim in (power, None))
+    chance = needed = None
+    # More of one kind never detects less than there is now, whatever is known about the rest of the noise.
+    now = plans.detected(drawn, power)
+    mde = Estimate(plans.detected(as_seen, power), None, now)
+    both = BothSampled(
+        tasks,
+        seeds,
+        "seed" if per_task else "run",
+        floor_of_tasks=min(now, model.floor(level, power, seeds=seeds)),
+        floor_of_seeds=min(now, model.floor(level, power, tasks=tasks)),
+    )
+    if effect:
+        chance = Estimate(plans.chance(as_seen, effect), None, plans.chance(drawn, effect))
+        ratio = max(tasks, seeds) / min(tasks, seeds)
+
+        def sizes(smaller: int) -> tuple[int, int]:
+            larger = plans.scaled(smaller, ratio)
+            return (larger, smaller) if tasks >= seeds else (smaller, larger)
+
+        smaller = plans.count_needed(lambda k: model.criticals(*sizes(k), level, power), effect, power)
+        both = replace(
+            both,
+            more_tasks=plans.count_needed(lambda t: model.criticals(t, seeds, level, power), effect, power),
+            more_seeds=plans.count_needed(lambda s: model.criticals(tasks, s, level, power), effect, power),
+            more_of_both=None if smaller is None else sizes(smaller),
+        )
+        needed = Estimate(None, None, both.more_tasks if per_task else both.more_seeds)
+    return Plan(goal, noise.spread, mde, chance, needed, both)
+
+
+def plan_of_strata(noise: EarlierRuns, model: plans.Stratified, goal: Goal) -> Plan:
+    """Plan for fixed tasks with units of their own: so many on each task."""
+    level, power, effect = goal.alpha / goal.family.comparisons, goal.power, goal.effect
+    mde = chance = needed = None
+    if goal.n is not None and goal.n > 1:
+        drawn, as_seen = (model.criticals(goal.n, level, aim) for aim in (power, None))
+        mde = Estimate(plans.detected(as_seen, power), None, plans.detected(drawn, power))
+        if effect:
+            chance = Estimate(plans.chance(as_seen, effect), None, plans.chance(drawn, effect))
+    if effect:
+        counts = [
+            plans.count_needed(lambda n, aim=aim: model.criticals(n, level, aim), effect, power)  # type: ignore[misc]
+            for aim in (None, power)
+        ]
+        needed = Estimate(counts[0], None, counts[1])
+    return Plan(goal, noise.spread, mde, chance, needed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +199,7 @@ class MoreRollouts:
 
 def more_rollouts(noise: EarlierRuns, answer: Plan) -> MoreRollouts | None:
     """None when the verdict is not about tasks like these."""
-    if not noise.sample_of_tasks or answer.mde is None or answer.mde.seen is None:
+    if not noise.sample_of_tasks or answer.mde is None or answer.mde.seen is None or answer.both is not None:
         return None
     goal, floor = answer.goal, None
     if noise.components is not None and noise.seeds * noise.rollouts > 1:
@@ -238,11 +327,19 @@ def _plan_spread(
     else:
         spread, n = noise.spread, n or noise.n
     goal = Goal(alpha, question.power, question.effect, n, family)
-    made = plan(spread, goal)
+    model = None if noise is None else noise.noise
+    if model is not None and family.wanted != "each" and family.comparisons > 1:
+        raise UsageError(f"--detect {family.wanted} needs one kind of unit; these runs have more than one")
+    if noise is not None and isinstance(model, plans.TwoWay):
+        made = plan_of_both(noise, model, goal)
+    elif noise is not None and isinstance(model, plans.Stratified):
+        made = plan_of_strata(noise, model, goal)
+    else:
+        made = plan(spread, goal)
     numbers: dict[str, Any] = {
         "unit": spread.unit, "design": spread.design, "n": goal.n, "sd": spread.sd, "sd_upper": spread.upper,
         "mde": asdict(made.mde) if made.mde else None, "power": asdict(made.chance) if made.chance else None,
-        "needed": asdict(made.needed) if made.needed else None,
+        "needed": asdict(made.needed) if made.needed else None, "both": asdict(made.both) if made.both else None,
         "curve": {name: values.tolist() for name, values in curve(made).items()},
     }  # fmt: skip
     lines: list[str] = []
@@ -274,16 +371,19 @@ def _plan_spread(
 
 
 def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
-    goal, spread = made.goal, made.spread
+    goal, spread, both = made.goal, made.spread, made.both
+    at_hand = f"{goal.n} {spread.units}" if both is None else f"{both.tasks} tasks x {_counted(both.seeds, both)}"
     lines = []
     if made.mde is not None:
         effects = _phrase(made.mde, ".4g", spread)
-        lines.append(f"{goal.n} {spread.units} can detect effects of {effects} or more ({goal.power:.0%} power).")
+        lines.append(f"{at_hand} can detect effects of {effects} or more ({goal.power:.0%} power).")
     elif goal.n is not None:
-        lines.append(f"{goal.n} {spread.units} can detect nothing: a verdict needs at least {LEAST_UNITS}.")
+        lines.append(f"{at_hand} can detect nothing: a verdict needs at least {LEAST_UNITS}.")
     if made.chance is not None:
         lines.append(f"They detect {goal.effect:g} with {_phrase(made.chance, '.1%', spread)} power.")
-    if made.needed is not None:
+    if both is not None and made.mde is not None:
+        lines += _lines_of_both(goal, both, made.mde.planned or 0.0)
+    elif made.needed is not None:
         needed = _phrase(made.needed, ",.0f", spread)
         lines.append(f"To detect {goal.effect:g} ({goal.power:.0%} power): {needed} {spread.units}.")
     if goal.family.comparisons > 1:
@@ -305,12 +405,47 @@ def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
     return lines
 
 
+def _counted(count: int, both: BothSampled) -> str:
+    return f"{count} {both.seed}s" + (" per arm" if both.seed == "run" else "")
+
+
+def _lines_of_both(goal: Goal, both: BothSampled, now: float) -> list[str]:
+    """What both take together, cheapest first, and what each kind of unit cannot do alone; `now` is what these detect."""
+    floors = [
+        f"With {fixed} no number of {more}s detects effects below {floor:.4g} ({goal.power:.0%} power)."
+        for fixed, more, floor in (
+            (_counted(both.seeds, both), "task", both.floor_of_tasks),
+            (f"{both.tasks} tasks", both.seed, both.floor_of_seeds),
+        )
+        if floor > WORTH_SAYING * now
+    ]
+    if goal.effect is None:
+        return floors
+    ways = [
+        (tasks, seeds)
+        for tasks, seeds in (
+            both.more_of_both or (None, None),
+            (both.more_tasks, both.seeds),
+            (both.tasks, both.more_seeds),
+        )
+        if tasks is not None and seeds is not None
+    ]
+    ways.sort(key=lambda way: way[0] * way[1])
+    enough = ", or ".join(f"{tasks} tasks x {_counted(seeds, both)}" for tasks, seeds in dict.fromkeys(ways))
+    return [f"To detect {goal.effect:g} ({goal.power:.0%} power): {enough or 'more than can be run'}.", *floors]
+
+
 def _phrase(estimate: Estimate, form: str, spread: Spread) -> str:
-    """Both numbers, or only the first where the spread was given and has no upper limit."""
-    seen, upper = (
-        "more than can be run" if value is None else format(value, form) for value in (estimate.seen, estimate.upper)
-    )
-    return seen if spread.confidence is None else f"{seen} ({upper} at the upper limit)"
+    """The figure to follow, and beside it those at the spread as seen and at its upper limit; one figure for a given sd."""
+
+    def shown(value: float | None) -> str:
+        return "more than can be run" if value is None else format(value, form)
+
+    if spread.confidence is None:
+        return shown(estimate.seen)
+    if estimate.upper is None and estimate.seen is not None and estimate.planned is not None:
+        return f"{shown(estimate.planned)} ({shown(estimate.seen)} with the spread as seen)"
+    return f"{shown(estimate.planned)} ({shown(estimate.seen)} with the spread as seen, {shown(estimate.upper)} at its upper limit)"
 
 
 def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]]:

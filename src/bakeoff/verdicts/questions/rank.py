@@ -253,8 +253,8 @@ def _warnings(
         warnings.append("some task has a single run of an arm: its noise is unknown, so the intervals leave it out")
     elif fewest < FEW_RUNS:
         warnings.append(
-            f"some task has only {fewest} runs of an arm, fewer than {FEW_RUNS}: 95 % intervals of skewed scores and of 0/1 "
-            "scores cover less, down to 82 %"
+            f"some task has only {fewest} runs of an arm, fewer than {FEW_RUNS}: intervals are widened, because so few do not "
+            "show skew"
         )
     flagged = [f"{arm.arm} ({len(arm.missing)})" for arm in arms if arm.flagged]
     if flagged:

@@ -61,7 +61,7 @@ def retry_warnings(uncounted: Mapping[str, Uncounted]) -> list[str]:
             "This raises the score of an arm that fails often; it is not the same experiment as one try each"
         )
     tried = {arm: entry for arm, entry in uncounted.items() if entry.runs}
-    if len(tried) < 2:
+    if len(tried) < 2 or not any(entry.affected for entry in tried.values()):
         return warnings
     low = min(tried, key=lambda arm: tried[arm].affected / tried[arm].runs)
     high = max(tried, key=lambda arm: tried[arm].affected / tried[arm].runs)

@@ -21,8 +21,7 @@ from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
 from bakeoff.text import NOTHING, duration, number, percent
 from bakeoff.verdicts.answer import Answer, Block, Notes, Table, Text, observe_metric
-from bakeoff.verdicts.caveats import Caveats, caveats_of
-from bakeoff.verdicts.observations import Observations
+from bakeoff.verdicts.observations import Caveats, Observations, caveats_of
 from bakeoff.verdicts.question import Summarize
 from bakeoff.verdicts.questions.retries import retry_facts, retry_table, retry_warnings
 from bakeoff.version import __version__

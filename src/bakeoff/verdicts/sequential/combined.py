@@ -16,13 +16,13 @@ import numpy as np
 from bakeoff.errors import UsageError
 from bakeoff.records import provenance
 from bakeoff.results.table import UNFINISHED, Results, Row
-from bakeoff.spec.experiment import Analysis, Experiment, Sequential
+from bakeoff.spec.experiment import Analysis, ExperimentFile, Sequential
 from bakeoff.stats.decision import CAMPAIGN_WORDS, Reason, Word
 from bakeoff.stats.evidence import unbounded
 from bakeoff.stats.sequential import LEAST_PLANNED, Paths, SequentialRule
 from bakeoff.verdicts.answer import observe_metric
 from bakeoff.verdicts.comparison import Comparison
-from bakeoff.verdicts.family import choose_arms
+from bakeoff.verdicts.family import choose_arms, family_of, primary_metrics
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.sequential.evidence_path import (
@@ -33,7 +33,7 @@ from bakeoff.verdicts.sequential.evidence_path import (
     sequential_rule,
 )
 
-_JUDGED = ("direction", "bounds", "failure_score", "summary", "alpha", "margin", "tasks")
+_JUDGED = ("direction", "bounds", "failure_score", "summary", "alpha", "margin", "tasks", "statistic")
 """What has to be declared alike: otherwise the editions ask different questions."""
 
 
@@ -49,6 +49,8 @@ def combine(results: Results, question: Compare, metrics: Sequence[str]) -> tupl
                 raise UsageError(
                     f"{parts[0].label} and {part.label} declare another analysis.{name}, so they ask different questions"
                 )
+    if question.analysis(parts[0].analysis).statistic != "mean":
+        raise UsageError("--editions all is one sequential test, which has no other statistic: leave --statistic out")
     _check_seeds(parts)
     begun = replace(results, rows=[row for part in parts for row in part.rows])
     if not begun.rows:
@@ -62,7 +64,8 @@ def combine(results: Results, question: Compare, metrics: Sequence[str]) -> tupl
     control, candidates = choose_arms(observed[0], question)
     change = _difference(parts)
     analysis = observed[0].analysis
-    settings, rule = _rule(begun, analysis, len(metrics) * (len(results.arms) - 1))
+    primary = max(len(metrics), *(len(primary_metrics(part, metrics)) for part in results.parts))
+    settings, rule = _rule(begun, analysis, family_of(parts[0].analysis, results.arms, control, primary).size)
     comparisons = []
     for each in observed:
         for candidate in candidates:
@@ -115,7 +118,7 @@ def _difference(parts: Sequence[Results]) -> str | None:
     for part in parts:
         assert part.edition is not None
         cells = part.edition.cells()
-        experiment = Experiment.model_validate(part.edition.facts()["spec"])
+        experiment = ExperimentFile.model_validate(part.edition.facts()["spec"])
         plans.append(
             (
                 sorted((cell.arm, cell.task, cell.task_digest or "", str(cell.params)) for cell in cells),
@@ -172,7 +175,7 @@ def _product(own: Sequence[Comparison], rule: SequentialRule) -> Comparison:
     highest = max(float(better[-1]), float(worse[-1]))
     p = min(1.0, 2.0 * math.exp(-highest))
     p_adjusted = min(1.0, rule.comparisons * p)
-    seeds = tuple(seed for path in paths for seed in path.seeds)
+    seeds = tuple(seed for path in paths for seed in path.seeds if isinstance(seed, int))
     known = np.concatenate([path.differences for path in paths])
     effect = float(np.nanmean(known)) if np.isfinite(known).any() else None
     interval = unbounded(1.0 - rule.alpha / rule.comparisons)

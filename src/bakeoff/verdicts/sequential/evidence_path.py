@@ -1,6 +1,7 @@
 """What an edition that runs until it is decided says: e-processes, their confidence sequences and the verdicts.
 
-Such an edition has `sequential` in its stored spec. Pairs are looked at in plan order, one for each seed, and the
+Such an edition has `sequential` in its stored spec. Pairs are looked at in plan order, one for each seed, or for each task
+where tasks are a sample, and the
 verdict may be read at any time; a test or an interval of fixed size is not valid on it, before or after the stop. So
 `compare` asks here first:
 
@@ -11,17 +12,18 @@ verdict may be read at any time; a test or an interval of fixed size is not vali
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bakeoff.errors import UsageError
-from bakeoff.results.table import Array, Results
-from bakeoff.spec.experiment import Analysis, Experiment, Sequential
+from bakeoff.results.table import Array, Results, Row
+from bakeoff.spec.experiment import Analysis, ExperimentFile, Sequential
 from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, Reason, Word, seed_has_no_effect
 from bakeoff.stats.evidence import unbounded
 from bakeoff.stats.sequential import (
@@ -39,8 +41,8 @@ from bakeoff.verdicts.answer import Table
 from bakeoff.verdicts.comparison import Comparison
 from bakeoff.verdicts.designs import Design, build_design, pair_by_seed
 from bakeoff.verdicts.designs.seeds import Seeds
-from bakeoff.verdicts.family import choose_arms
-from bakeoff.verdicts.observations import Observations, observe
+from bakeoff.verdicts.family import choose_arms, family_of
+from bakeoff.verdicts.observations import Observation, Observations, observe
 from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.sequential.race import RaceReport, follow
 
@@ -65,7 +67,8 @@ class EvidencePath:
     """Pairs at which the test ends."""
     decided_at: int | None
     """The pair at which the verdict was reached."""
-    seeds: tuple[int, ...]
+    seeds: tuple[int | str, ...]
+    """The seeds, or the tasks, that are the pairs."""
     differences: Array
     """B - A of each pair in the metric's own direction; NaN where a run is lost."""
     estimate: float | None
@@ -239,25 +242,27 @@ def _facts(comparison: Comparison, path: EvidencePath) -> dict[str, Any]:
 
 def report(results: Results, metrics: Sequence[str] = (), question: Question | None = None) -> SequentialReport:
     """Where every comparison of an edition stands: the declared metrics and all arms against the control, unless named."""
-    assert results.edition is not None
     question = question if question is not None else Question()
-    settings = Experiment.model_validate(results.edition.facts()["spec"]).sequential
+    edition = results.edition
+    settings = ExperimentFile.model_validate(edition.facts()["spec"]).sequential if edition is not None else None
     analysis = results.analysis
-    if settings is None or settings.max_seeds is None:
+    if settings is None or (settings.max_seeds is None and settings.max_tasks is None):
         raise UsageError(f"{results.label} has a fixed number of runs, so there is no sequential test to show")
     names = list(dict.fromkeys(metrics or declared_metrics(analysis)))
     # Asking for one comparison of a family does not make its threshold lower.
     arms = results.arms
-    family = max(len(declared_metrics(analysis)), len(names)) * (len(arms) - 1)
+    planned = max(len(declared_metrics(analysis)), len(names))
+    against = family_of(analysis, arms, question.control or analysis.control or arms[0], planned)
+    family = against.size
     if settings.goal == "best":
         if question.control or question.arms:
             raise UsageError(f"{results.label} looks for the best of all arms; leave --control and --arms out")
         family = len(arms) * (len(arms) - 1) // 2
-    elif question.control is not None and question.control != (analysis.control or arms[0]):
-        family = family * len(arms) // 2  # every pair of arms could have been asked for
+    elif undeclared := [arm for arm in question.arms if arm in arms and arm not in against.candidates]:
+        raise UsageError(f"{undeclared[0]}: is not among analysis.candidates, so this test does not judge it")
     rule = sequential_rule(analysis, settings, family)
-    ended = ended_seeds(results)
-    rows = [row for row in results.rows if row.seed in ended[row.arm]]
+    ended = ended_units(results, unit_of(settings))
+    rows = [row for row in results.rows if _name(row, unit_of(settings)) in ended[row.arm]]
     observed: list[Observations | None] = [None] * len(names)
     # While runs are open, runs that failed do not show that the metric's name is wrong: that takes one that succeeded.
     if rows and (results.final or any(row.status == "succeeded" for row in rows)):
@@ -269,8 +274,7 @@ def report(results: Results, metrics: Sequence[str] = (), question: Question | N
     elif observed[0] is not None and set(observed[0].arms) == set(arms):
         control, candidates = choose_arms(observed[0], question)
     else:
-        control = question.control or analysis.control or arms[0]
-        candidates = list(question.arms) or [arm for arm in arms if arm != control]
+        control, candidates = against.control, list(question.arms or against.candidates)
     comparisons = [
         compare_pairs(each, name, control, candidate, ended, rule, settings, each.analysis if each else analysis)
         for name, each in zip(names, observed, strict=True)
@@ -285,15 +289,21 @@ def declared_metrics(analysis: Analysis) -> list[str]:
     """The metrics that decide. Raises UsageError when none is declared: a sequential test cannot choose one later."""
     if analysis.metric is None:
         raise UsageError("which metric decides? set analysis.metric before the first run")
-    return list(dict.fromkeys([analysis.metric, *analysis.primary]))
+    return analysis.metrics
 
 
 def sequential_rule(analysis: Analysis, settings: Sequential, comparisons: int) -> SequentialRule:
     """The rule that the file asks for. Raises ValueError and UsageError where it is impossible."""
-    if settings.max_seeds is None or settings.max_seeds < LEAST_PLANNED:
+    unit = unit_of(settings)
+    planned = settings.max_tasks if unit == "task" else settings.max_seeds
+    if planned is None or planned < LEAST_PLANNED:
         raise UsageError(
-            f"{settings.max_seeds or 0} seeds can never decide: each pair at most doubles the evidence. "
-            f"Set sequential.max_seeds (or --max-seeds) to {LEAST_PLANNED} or more"
+            f"{planned or 0} {unit}s can never decide: each pair at most doubles the evidence. "
+            + (
+                f"List {LEAST_PLANNED} tasks or more"
+                if unit == "task"
+                else f"Set sequential.max_seeds (or --max-seeds) to {LEAST_PLANNED} or more"
+            )
         )
     log_e: LogE = symmetric_log_e
     if settings.test == "betting":
@@ -304,19 +314,35 @@ def sequential_rule(analysis: Analysis, settings: Sequential, comparisons: int) 
         width = analysis.bounds[1] - analysis.bounds[0]
         log_e = betting_log_e(-width, width)
     return SequentialRule(
-        planned=settings.max_seeds, alpha=analysis.alpha, comparisons=comparisons, margin=analysis.margin, log_e=log_e
+        planned=planned, alpha=analysis.alpha, comparisons=comparisons, margin=analysis.margin, log_e=log_e
     )  # fmt: skip
 
 
-def ended_seeds(results: Results) -> dict[str, dict[int, None]]:
-    """By arm the leading seeds, in plan order, whose runs have all ended or are lost. The order of finishing plays no
-    part. An arm that has left was planned for fewer seeds."""
-    ended: dict[str, dict[int, bool]] = {arm: {} for arm in results.arms}
+def unit_of(settings: Sequential) -> Literal["seed", "task"]:
+    """Return what one pair is: `max_tasks` is set when a test of tasks begins."""
+    return "seed" if settings.max_tasks is None else "task"
+
+
+def task_order(task: str) -> bytes:
+    """Return what tasks are sorted by: a digest, since lists are sorted by kind, and the first of a kind speak for it alone."""
+    return hashlib.sha256(task.encode()).digest()
+
+
+def _name(row: Row | Observation, unit: Literal["seed", "task"]) -> int | str:
+    assert row.seed is not None
+    return row.seed if unit == "seed" else row.task
+
+
+def ended_units(results: Results, unit: Literal["seed", "task"]) -> dict[str, dict[int | str, None]]:
+    """By arm the leading seeds or tasks, in plan order, whose runs have all ended or are lost. The order of finishing plays
+    no part. An arm that has left was planned for fewer of them."""
+    ended: dict[str, dict[int | str, bool]] = {arm: {} for arm in results.arms}
     for row in results.rows:
-        assert row.seed is not None
-        of_arm = ended[row.arm]
-        of_arm[row.seed] = of_arm.get(row.seed, True) and row.status not in _NOT_ENDED
-    return {arm: dict.fromkeys(takewhile(seeds.__getitem__, seeds)) for arm, seeds in ended.items()}
+        of_arm, name = ended[row.arm], _name(row, unit)
+        of_arm[name] = of_arm.get(name, True) and row.status not in _NOT_ENDED
+    if unit == "task":
+        ended = {arm: dict(sorted(of.items(), key=lambda each: task_order(str(each[0])))) for arm, of in ended.items()}
+    return {arm: dict.fromkeys(takewhile(units.__getitem__, units)) for arm, units in ended.items()}
 
 
 def compare_pairs(
@@ -324,12 +350,13 @@ def compare_pairs(
     metric: str,
     control: str,
     candidate: str,
-    ended: Mapping[str, Mapping[int, None]],
+    ended: Mapping[str, Mapping[Any, None]],
     rule: SequentialRule,
     settings: Sequential,
     analysis: Analysis,
 ) -> Comparison:
-    """Compare two arms over the pairs of both. `ended` has each arm's seeds in plan order."""
+    """Compare two arms over the pairs of both. `ended` has each arm's seeds, or tasks, in plan order."""
+    unit = unit_of(settings)
     seeds = () if observations is None else tuple(seed for seed in ended[candidate] if seed in ended[control])
     known = np.array([])
     verdict: Word = "undecided"
@@ -339,10 +366,12 @@ def compare_pairs(
     design: Design = Seeds(unit="seed", control={}, candidate={}, tasks=(), seeds=(), population="no pair yet")
     if observations is not None and seeds:
         pair = (control, candidate)
-        rows = [row for row in observations.rows if row.arm not in pair or row.seed in seeds]
-        fixed = observations.analysis.model_copy(update={"tasks": "fixed"})
-        built = build_design(replace(observations, rows=rows, analysis=fixed), control, candidate)
-        design = pair_by_seed(built, seeds)
+        rows = [row for row in observations.rows if row.arm not in pair or _name(row, unit) in seeds]
+        declared = {"tasks": "fixed"} if unit == "seed" else {"tasks": "sample", "cluster": "none"}
+        judged = observations.analysis.model_copy(update=declared)
+        design = build_design(replace(observations, rows=rows, analysis=judged), control, candidate)
+        if unit == "seed":
+            design = pair_by_seed(design, seeds)
         low, high = design.differences_in_order(seeds)
         known = np.where(low == high, design.sign * low, np.nan)
         verdict, reason, at = _verdict(design, low, high, rule, settings)
@@ -437,7 +466,7 @@ def _verdict(
 
 def _seeds_are_copies(design: Design) -> bool:
     """Every arm gives one value on every seed of a task: copies are not replicates."""
-    if design.missing:
+    if design.missing or design.unit == "task":
         return False
     strata = [
         np.array([cell.mean(np.nan) for place, cell in cells.items() if place[0] == task])

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bakeoff.records.looks import Growth, Kind, Look, read_growths, record_look
+from bakeoff.records.looks import SET_ASIDE, Growth, Kind, Look, read_growths, record_look
 from bakeoff.results.table import UNFINISHED, Results
 from bakeoff.stats.decision import Decision, Reason, Word
 from bakeoff.stats.evidence import LEAST_UNITS
@@ -70,8 +70,10 @@ def standing(
     """What may be said about this comparison, as far as it depends on who has looked before.
 
     `one_sided` questions about a point other than 0 have no e-process. `changes` counts how often the analysis was
-    changed after results were shown. The level depends on these alone, and not on the other comparisons.
+    changed after results were shown; results of a node that were set aside count as a change, too. The level depends on
+    these alone, and not on the other comparisons.
     """
+    changes += sum(look.verb == SET_ASIDE for look in observations.looks)
     share, final = _SHARE**changes, observations.analysis.final
     alpha = observations.analysis.alpha / share
     seen = observations.stages
@@ -92,7 +94,7 @@ def standing(
     if paired:
         # Before every planned run had ended nobody could have had a verdict, so alpha is still whole.
         spent = not observations.looks or any(look.kind in ("means", "verdict") for look in observations.looks)
-        there = set(design.seeds if design.unit == "seed" else design.tasks)  # --intersect sets others aside
+        there = set(design.pair_names)  # --intersect sets others aside
         order = tuple(place for place in dict.fromkeys(design.unit_of(row, True) for row in rows) if place in there)
         return Standing(design, alpha, order=order, bar=4.0 if spent else 2.0, share=share)
     share *= _SHARE**seen
@@ -200,8 +202,13 @@ def counted(answer: Answer, results: Results, verb: str) -> Answer:
     """
     grown = max((row.stage for row in results.rows), default=0)
     verdicts = answer.verdicts()
-    kind = _kind(results, answer)
     ended = [row for row in results.rows if row.status not in UNFINISHED]
+    runs_of_arms = sorted(Counter(row.arm for row in ended).values())
+    kind: Kind = "early" if not results.final else "verdict" if verdicts else "means"
+    if len(runs_of_arms) < 2 or runs_of_arms[-2] < LEAST_UNITS:
+        kind = "too few"
+    elif verdicts and answer.anytime_valid:
+        kind = "sequential"
     digest = hashlib.sha256("\n".join(f"{row.run_id} {row.status}" for row in ended).encode()).hexdigest()[:16]
     counts = (len(ended), digest) if verdicts else (0, "")
     recorded = True
@@ -214,12 +221,3 @@ def counted(answer: Answer, results: Results, verb: str) -> Answer:
     return answer.remarked(
         looks=Looked(recorded, grown > 0, results.looks, growths, len(results.rows), results.analysis.final)
     )
-
-
-def _kind(results: Results, answer: Answer) -> Kind:
-    by_arm = Counter(row.arm for row in results.rows if row.status not in UNFINISHED)
-    if len(by_arm) < 2 or sorted(by_arm.values())[-2] < LEAST_UNITS:
-        return "too few"
-    if answer.anytime_valid and answer.verdicts():
-        return "sequential"
-    return "early" if not results.final else "verdict" if answer.verdicts() else "means"

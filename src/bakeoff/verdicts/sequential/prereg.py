@@ -22,9 +22,9 @@ import msgspec
 from bakeoff.errors import UsageError
 from bakeoff.records import layout, provenance
 from bakeoff.records.codefiles import CodeFiles, named_files
-from bakeoff.records.edition import Edition
+from bakeoff.records.recorded import Recorded
 from bakeoff.records.run import RunRecord
-from bakeoff.spec.experiment import Analysis, Experiment
+from bakeoff.spec.experiment import Analysis, ExperimentFile
 from bakeoff.spec.identity import canonical_json
 from bakeoff.spec.plan import Plan, Run
 from bakeoff.verdicts.designs import build_design
@@ -128,7 +128,7 @@ def results_exist(root: Path, name: str) -> str | None:
     """An edition of the experiment in which a run has ended; None when there is none."""
     for paths in layout.editions(layout.experiment_directory(root, name)):
         try:
-            edition = Edition.open(paths)
+            edition = Recorded.open(paths)
         except UsageError:
             continue
         try:
@@ -140,7 +140,7 @@ def results_exist(root: Path, name: str) -> str | None:
 
 
 def check(
-    edition: Edition,
+    edition: Recorded,
     analysis: Analysis | None = None,
     question: Question | None = None,
     metrics: Sequence[str] = (),
@@ -150,7 +150,7 @@ def check(
     if not path.exists():
         return None
     registered = read(path)
-    experiment = Experiment.model_validate(edition.facts()["spec"])
+    experiment = ExperimentFile.model_validate(edition.facts()["spec"])
     used = analysis or experiment.analysis
     intact = registered.get("hash") == digest(registered)
     deviations = [] if intact else ["the registration itself was changed after it was made: its hash does not match"]
@@ -192,7 +192,7 @@ def _analysis_deviations(
             yield f"{name}: not registered"
 
 
-def _plan_deviations(registered: Mapping[str, Any], edition: Edition, experiment: Experiment) -> Iterator[str]:
+def _plan_deviations(registered: Mapping[str, Any], edition: Recorded, experiment: ExperimentFile) -> Iterator[str]:
     """Runs by seed, so that a sequential test may have stopped early; its settings; arms and tasks."""
     sequential = experiment.sequential.model_dump(mode="json") if experiment.sequential else None
     before = registered.get("sequential")
@@ -237,7 +237,7 @@ def _test(plan: Plan) -> dict[str, Any]:
     control, candidates = choose_arms(seen, Question())
     design = build_design(seen, control, candidates[0])
     n = design.units
-    family = len(candidates) * len({experiment.analysis.metric, *experiment.analysis.primary})
+    family = len(candidates) * max(1, len(experiment.analysis.metrics))
     name = design.planned_test(experiment.analysis.alpha, family)
     return {"name": name, "unit": design.unit, "units": n, "population": design.population, "comparisons": family}
 

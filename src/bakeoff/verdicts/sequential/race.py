@@ -90,7 +90,7 @@ def follow(
     observations: Observations | None,
     metric: str,
     arms: Sequence[str],
-    ended: Mapping[str, Mapping[int, None]],
+    ended: Mapping[str, Mapping[Any, None]],
     planned: int,
     alpha: float,
     log_e: LogE,

@@ -1,6 +1,7 @@
-"""A source of further runs: seeds in blocks, in plan order, until the sequential test has decided.
+"""A source of further runs: seeds, or tasks, in blocks, in plan order, until the sequential test has decided.
 
-The plan of such an edition is a prefix of one long list of seeds that is fixed when it begins. Each block is added in
+The plan of such an edition is a prefix of one long list of seeds, or of tasks where these are a sample, that is fixed when
+it begins. Each block is added in
 one transaction after everything before it has ended, so whatever is killed, the same command goes on along the same
 path and comes to the same decision.
 """
@@ -12,17 +13,27 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from bakeoff.engine.session import Options, Session
 from bakeoff.errors import UsageError
 from bakeoff.records import layout
 from bakeoff.records.edition import Edition
+from bakeoff.records.run import RunRecord
 from bakeoff.results.editions import edition_results
-from bakeoff.spec.experiment import Experiment, Sequential
+from bakeoff.spec.experiment import ExperimentFile, Sequential
 from bakeoff.spec.plan import Plan, Run
 from bakeoff.spec.select import Facts, Test
 from bakeoff.verdicts.answer import check_direction
-from bakeoff.verdicts.sequential.evidence_path import SequentialReport, declared_metrics, report, sequential_rule
+from bakeoff.verdicts.family import family_of
+from bakeoff.verdicts.sequential.evidence_path import (
+    SequentialReport,
+    declared_metrics,
+    report,
+    sequential_rule,
+    task_order,
+    unit_of,
+)
 
 LEAST_BLOCK = 4
 
@@ -43,14 +54,16 @@ def prepare(plan: Plan, options: Options) -> Plan:
     known = began[1] if began else {}
     plan = _settled(plan, options, began[0] if began else None, len(known))
     _check(plan)
-    seeds = plan.experiment.seeds
-    assert plan.experiment.sequential is not None and plan.experiment.sequential.block is not None
-    if not known.keys() <= set(seeds):
+    units, settings = _units(plan), plan.experiment.sequential
+    assert settings is not None and settings.block is not None
+    # More seeds may follow those that were run; one more task would come between them.
+    begun = set(units) if settings.max_tasks is None else set(units[: len(known)])
+    if not known.keys() <= begun:
         raise UsageError(
-            "seeds that were run already are not among those of the file; restore it, or begin with --fresh"
+            f"{unit_of(settings)}s that were run already are not the first of the file; restore it, or begin with --fresh"
         )
     every = {arm.name for arm in plan.arms}
-    return _part(plan, known or dict.fromkeys(seeds[: plan.experiment.sequential.block], every))
+    return _part(plan, known or dict.fromkeys(units[: settings.block], every))
 
 
 def settled(plan: Plan, options: Options) -> Plan:
@@ -72,14 +85,14 @@ class UntilDecided:
         self._added: Counter[str] = Counter()
 
     def __call__(self) -> Sequence[Run]:
-        """The next block of seeds in plan order; nothing when the test has stopped."""
+        """The next block of seeds, or tasks, in plan order; nothing when the test has stopped."""
         if self.look().stopped:
             return []
         plan = self._session.plan
         settings = plan.experiment.sequential
         assert settings is not None and settings.block is not None
-        known = {run.seed for run in self._session.edition.runs()}
-        waiting = [seed for seed in plan.experiment.seeds if seed not in known]
+        known = {_name(run, settings) for run in self._session.edition.runs()}
+        waiting = [unit for unit in _units(plan) if unit not in known]
         block = list(_part(plan, dict.fromkeys(waiting[: settings.block], self.report.running)))
         self._added.update(run.cell.arm.name for run in block)
         return block
@@ -92,14 +105,14 @@ class UntilDecided:
 
     def _withdraw(self) -> None:
         """Take runs that were never started out of the plan where their arm has left since they were planned."""
-        pairs: dict[int | None, int] = {
-            seed: place for place, seed in enumerate(self._session.plan.experiment.seeds, start=1)
-        }
+        settings = self._session.plan.experiment.sequential
+        assert settings is not None
+        pairs = {unit: place for place, unit in enumerate(_units(self._session.plan), start=1)}
         last = {arm.name: self.report.left_at(arm.name) for arm in self._session.plan.arms}
         self._session.edition.withdraw_runs([
             run.position
             for run in self._session.edition.runs(["planned"])
-            if (end := last[run.arm]) is not None and pairs[run.seed] > end
+            if (end := last[run.arm]) is not None and pairs[_name(run, settings)] > end
         ])  # fmt: skip
 
     @property
@@ -112,15 +125,30 @@ class UntilDecided:
         return added
 
 
-def sequential(experiment: Experiment, max_seeds: int | None = None, block: int | None = None) -> Experiment:
+def sequential(experiment: ExperimentFile, max_seeds: int | None = None, block: int | None = None) -> ExperimentFile:
     """The experiment as `--until-decided` asks for it: its own section, or the defaults, changed by flags."""
     given = experiment.sequential or Sequential()
     changes = {key: value for key, value in (("max_seeds", max_seeds), ("block", block)) if value is not None}
     return experiment.model_copy(update={"sequential": given.model_copy(update=changes)})
 
 
-def _resumed(plan: Plan, options: Options) -> tuple[Experiment, dict[int, set[str]]] | None:
-    """What the edition that `run` would resume was begun with, and the arms that were planned for each seed."""
+def _units(plan: Plan) -> Sequence[int | str]:
+    """Everything that could become a pair, in plan order: the seeds, or the tasks in the order of their digests."""
+    settings = plan.experiment.sequential
+    assert settings is not None
+    if settings.max_tasks is None:
+        return plan.experiment.seeds
+    return sorted((task.name for task in plan.tasks), key=task_order)[: settings.max_tasks]
+
+
+def _name(run: RunRecord, settings: Sequential) -> int | str:
+    """The seed or the task of a run."""
+    assert run.seed is not None  # only imported runs have none, and an import is not sequential
+    return run.seed if settings.max_tasks is None else run.task
+
+
+def _resumed(plan: Plan, options: Options) -> tuple[ExperimentFile, dict[int | str, set[str]]] | None:
+    """What the edition that `run` would resume was begun with, and the arms that were planned for each seed or task."""
     known = layout.editions(layout.experiment_directory(options.root, plan.experiment.name))
     if not known or options.fresh:
         return None
@@ -131,30 +159,31 @@ def _resumed(plan: Plan, options: Options) -> tuple[Experiment, dict[int, set[st
     try:
         if edition.complete and plan.experiment.editions == "repeat":
             return None
-        began = Experiment.model_validate(edition.facts()["spec"])
+        began = ExperimentFile.model_validate(edition.facts()["spec"])
         if began.sequential is None:
             raise UsageError(
                 f"{edition.paths.experiment}/{edition.paths.name} was begun with a fixed number of runs, and cannot "
                 "become a sequential one now that results may have been seen; begin with --fresh"
             )
-        arms: dict[int, set[str]] = {}
+        arms: dict[int | str, set[str]] = {}
         for run in edition.runs():
-            assert run.seed is not None  # only imported runs have none, and an import is not sequential
-            arms.setdefault(run.seed, set()).add(run.arm)
+            arms.setdefault(_name(run, began.sequential), set()).add(run.arm)
         return began, arms
     finally:
         edition.close()
 
 
-def _settled(plan: Plan, options: Options, began: Experiment | None, planned: int) -> Plan:
+def _settled(plan: Plan, options: Options, began: ExperimentFile | None, planned: int) -> Plan:
     """Seeds up to the most there can be, and the block's size: as given, as begun, or as fits the jobs."""
     given, before = plan.experiment.sequential, began.sequential if began else None
     assert given is not None
     if began is not None:
         _unchanged(plan.experiment, began)
+    jobs = options.jobs or plan.experiment.jobs or os.cpu_count() or 1
+    if _tasks_are_units(plan):
+        return _settled_tasks(plan, given, before, jobs)
     asked = given.max_seeds or (before.max_seeds if before else None)
     most = max(asked or len(plan.experiment.seeds), planned)
-    jobs = options.jobs or plan.experiment.jobs or os.cpu_count() or 1
     for_one_seed = max(1, sum(cell.rollouts for cell in plan.cells))
     block = given.block or (before.block if before else None) or max(LEAST_BLOCK, math.ceil(jobs / for_one_seed))
     settings = given.model_copy(update={"max_seeds": most, "block": block})
@@ -165,7 +194,42 @@ def _settled(plan: Plan, options: Options, began: Experiment | None, planned: in
     return replace(plan, experiment=plan.experiment.model_copy(update={"sequential": settings, "seeds": seeds}))
 
 
-def _unchanged(now: Experiment, began: Experiment) -> None:
+def _tasks_are_units(plan: Plan) -> bool:
+    """Whether the verdict is about tasks like these. Raises UsageError where tasks and seeds are both samples."""
+    experiment, analysis = plan.experiment, plan.experiment.analysis
+    swept = bool(experiment.task_keys) and not experiment.tasks
+    if len(plan.tasks) < 2 or (analysis.tasks or ("fixed" if swept else "sample")) == "fixed":
+        return False
+    if analysis.seeds == "crossed" and len(experiment.seeds) > 1:
+        raise UsageError(
+            "tasks and seeds are both samples here, and no e-process knows both: results of one more seed are not independent "
+            "of those on the same tasks. Run S seeds and `compare`, then 2 S and 4 S with `run --set seeds=...`: each later "
+            "verdict has a quarter of the level. Or set analysis.tasks = 'fixed' for a verdict on these tasks only"
+        )
+    return True
+
+
+def _settled_tasks(plan: Plan, given: Sequential, before: Sequential | None, jobs: int) -> Plan:
+    """Tasks up to the most there can be. Their list is fixed when the first block begins."""
+    if given.max_seeds is not None:
+        raise UsageError(
+            "more seeds say nothing about tasks beyond these: the unit is the task, so leave sequential.max_seeds (or "
+            "--max-seeds) out; analysis.tasks = 'fixed' asks about these tasks only, with the seed as the unit"
+        )
+    most = min(given.max_tasks or len(plan.tasks), len(plan.tasks))
+    if before is not None and before.max_tasks is None:
+        raise UsageError("this edition was begun with the seed as the unit; begin with --fresh")
+    if before is not None and before.max_tasks is not None and most < before.max_tasks:
+        raise UsageError(
+            f"this edition was begun with {before.max_tasks} tasks; restore the file, or begin with --fresh"
+        )
+    for_one_task = max(1, len(plan.experiment.seeds) * sum(cell.rollouts for cell in plan.cells) // len(plan.tasks))
+    block = given.block or (before.block if before else None) or max(LEAST_BLOCK, math.ceil(jobs / for_one_task))
+    settings = given.model_copy(update={"max_tasks": most, "block": block})
+    return replace(plan, experiment=plan.experiment.model_copy(update={"sequential": settings}))
+
+
+def _unchanged(now: ExperimentFile, began: ExperimentFile) -> None:
     """What decides is fixed when the first block begins. More seeds and other blocks may be asked for at any time."""
     assert now.sequential is not None and began.sequential is not None
     before = began.analysis.model_dump()
@@ -201,32 +265,38 @@ def _check(plan: Plan) -> None:
     tasks = [task.name for task in plan.tasks]
     if len(plan.cells) != len(arms) * len(tasks):
         raise UsageError("a pair needs both arms on the same tasks, and not every arm meets every task")
-    swept = bool(experiment.task_keys) and not experiment.tasks
-    if len(tasks) > 1 and (analysis.tasks or ("fixed" if swept else "sample")) == "sample":
+    if experiment.sequential.max_tasks is not None and experiment.sequential.goal == "best":
+        raise UsageError("sequential.goal = 'best' is for seeds: set analysis.tasks = 'fixed', or goal = 'control'")
+    if experiment.sequential.max_tasks is not None and analysis.cluster not in (None, "none"):
+        raise UsageError("analysis.cluster: the sequential test takes tasks as independent; run a fixed number of them")
+    if analysis.statistic != "mean":
         raise UsageError(
-            f"more seeds say nothing about tasks beyond these {len(tasks)}: the unit is the task. "
-            "Set analysis.tasks = 'fixed' for a verdict on these tasks only, or run with a fixed number of seeds"
+            f"analysis.statistic = {analysis.statistic!r} is for a fixed number of runs: the sequential test bets on signs and "
+            "sizes together, and extreme values hardly move it. Leave it out"
         )
     if analysis.relative_margin is not None:
         raise UsageError("a sequential test takes its margin in the metric's unit: set analysis.margin")
     try:
-        sequential_rule(analysis, experiment.sequential, len(metrics) * (len(arms) - 1))
+        family = family_of(analysis, arms, analysis.control or arms[0], len(metrics))
+        sequential_rule(analysis, experiment.sequential, family.size)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Keeps runs of these arms on each seed, as far as the file's own rules keep them."""
+    """Keeps runs of these arms on each seed, or task, as far as the file's own rules keep them."""
 
-    arms: Mapping[int, Set[str]]
+    arms: Mapping[int | str, Set[str]]
+    unit: Literal["seed", "task"]
     rule: Test | None
 
     def __call__(self, facts: Facts) -> bool:
-        return facts["arm"] in self.arms.get(facts["seed"], ()) and (self.rule is None or self.rule(facts))
+        return facts["arm"] in self.arms.get(facts[self.unit], ()) and (self.rule is None or self.rule(facts))
 
 
-def _part(plan: Plan, arms: Mapping[int, Set[str]]) -> Plan:
-    """The part of the whole plan that has these seeds, each with its arms."""
+def _part(plan: Plan, arms: Mapping[int | str, Set[str]]) -> Plan:
+    """The part of the whole plan that has these seeds, or tasks, each with its arms."""
     rule = plan.keep.rule if isinstance(plan.keep, _Part) else plan.keep
-    return replace(plan, keep=_Part(arms, rule))
+    assert plan.experiment.sequential is not None
+    return replace(plan, keep=_Part(arms, unit_of(plan.experiment.sequential), rule))
