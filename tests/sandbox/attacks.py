@@ -185,6 +185,7 @@ for number, name in enumerate(("user session", "user", "session", "process"), 1)
     tried(f"keyring of the {name}", {"x86_64": 250, "aarch64": 219}[platform.machine()], 0, -number, 1)
 if platform.machine() == "x86_64":
     tried("add_key", 248, b"user", b"planted", b"x", 1, -4)
+    tried("io_setup", 206, 1, ctypes.create_string_buffer(8))
     tried("userfaultfd", 323, 1)
     tried("bpf", 321, 0, ctypes.create_string_buffer(struct.pack("IIII", 2, 4, 4, 1), 128), 128)
     tried("perf_event_open", 298, ctypes.create_string_buffer(struct.pack("IIQ", 1, 120, 0), 120), 0, -1, -1, 0)

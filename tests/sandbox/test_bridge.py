@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.sandbox.base import BoxSpec
+from bakeoff.sandbox import bridge, cgroups
+from bakeoff.sandbox.base import BoxSpec, Limits
 from bakeoff.sandbox.bubblewrap import Bubblewrap
+from support.processes import eventually
 
 CLIENT = """
 import socket, sys
@@ -85,3 +88,61 @@ def test_a_server_that_is_gone_is_a_closed_connection(sandbox: Bubblewrap, tmp_p
         result = box.run(["/usr/bin/python3", "-c", CLIENT, "8099", "x", "1"], timeout=10)
     assert not result.timed_out
     assert result.stdout in (b"0 \n", b"")
+
+
+def test_a_box_that_opens_many_connections_takes_few_threads_and_others_get_their_turn(echo: Path) -> None:
+    """The bridge is in this process here, where its threads can be counted."""
+    listener = bridge.listen(0)
+    address = listener.getsockname()
+    before = threading.active_count()
+    bridge.serve({listener: str(echo)})
+    clients = [socket.create_connection(address, timeout=30) for _ in range(bridge.CONNECTIONS + 100)]
+    try:
+        last = clients.pop()
+        eventually(lambda: threading.active_count() >= before + bridge.CONNECTIONS, "the bridge is full")
+        most = threading.active_count()
+        for client in clients:
+            client.close()
+        last.sendall(b"still served")
+        last.shutdown(socket.SHUT_WR)
+        assert last.recv(100) == b"STILL SERVED"
+    finally:
+        last.close()
+        listener.shutdown(socket.SHUT_RDWR)
+    assert most <= before + 1 + 2 * bridge.CONNECTIONS
+    eventually(lambda: threading.active_count() <= before, "all threads have ended")
+
+
+MANY = """
+import socket, time
+held = []
+for _ in range(60):
+    s = socket.create_connection(("127.0.0.1", 8099), timeout=10)
+    s.sendall(b"x")
+    held.append(s)
+print("held", flush=True)
+time.sleep(30)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="cgroups need root here")
+def test_connections_of_a_box_are_counted_in_its_own_cgroup(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    """Sixty connections are 120 threads, which the box has, and no more than its limit allows."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen(100)
+        with sandbox.open(BoxSpec(sockets={8099: path}, limits=Limits(pids=60))) as box:
+            group = box._groups.paths.get("pids")
+            if group is None:
+                pytest.skip("there is no pids controller")
+            thread = threading.Thread(target=lambda: box.run(["/usr/bin/python3", "-c", MANY], timeout=40), daemon=True)
+            thread.start()
+            most = 60 + cgroups.OWN_PIDS + cgroups.BRIDGE_PIDS
+            eventually(lambda: int((group / "pids.current").read_text()) >= most - 2)
+            assert int((group / "pids.current").read_text()) <= most
+            box.end_processes()
+            thread.join()
+            for _ in range(3):
+                assert box.run(["echo", "still here"]).stdout == b"still here\n"

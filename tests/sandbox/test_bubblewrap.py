@@ -342,3 +342,11 @@ def test_output_of_both_streams_is_kept_in_order(sandbox: Bubblewrap, tmp_path: 
     with sandbox.open(BoxSpec()) as box:
         box.run(["/bin/sh", "-c", "for i in $(seq 500); do echo out $i; echo err $i >&2; done"], stdout=log, stderr=log)
     assert log.read_text().split("\n")[:-1] == [f"{name} {i}" for i in range(1, 501) for name in ("out", "err")]
+
+
+def test_a_box_leaves_other_boxes_of_its_user_something_to_watch_files_with(sandbox: Bubblewrap) -> None:
+    count = "import ctypes\nmade = 0\nwhile ctypes.CDLL(None).inotify_init1(0) >= 0: made += 1\nprint(made)"
+    most = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    with sandbox.open(BoxSpec()) as box:
+        result = box.run(["/usr/bin/python3", "-c", count], timeout=30)
+    assert 0 < int(result.stdout) <= most // 4

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bakeoff.errors import InfraError, UsageError
-from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount
+from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount, choose
 from bakeoff.sandbox.container import LABEL, DockerBox
 from bakeoff.sandbox.docker import Docker
 from support.containers import started
@@ -234,3 +234,44 @@ def test_a_service_that_does_not_answer_is_reported_with_a_fix(monkeypatch: pyte
     assert problem is not None and "set DOCKER_HOST" in problem
     with pytest.raises(InfraError, match="docker: no docker service answers"):
         Docker().open(BoxSpec())
+
+
+def test_a_container_has_the_runtime_that_is_asked_for(service: Docker) -> None:
+    with service.open(BoxSpec(runtime="second")) as box:
+        assert service.runtime_of(box._id) == "second"
+        assert box.run(["echo", "hi"]).stdout == b"hi\n"
+    with pytest.raises(InfraError, match="absent"):
+        service.open(BoxSpec(runtime="absent"))
+
+
+@pytest.mark.slow
+def test_podman_runs_containers_with_the_runtime_of_its_service_and_refuses_others() -> None:
+    with started("podman", "second") as podman:
+        with podman.open(BoxSpec(runtime="second")) as box:
+            assert podman.runtime_of(box._id) == "second"
+        with pytest.raises(
+            UsageError, match="runs containers with 'second'\n  fix: start it as `podman --runtime runc"
+        ):
+            podman.open(BoxSpec(runtime="runc"))
+        os.environ.pop("CONTAINER_HOST")  # without a service of the user's, one with the runtime is started
+        with choose("podman").open(BoxSpec(runtime="second")) as box:
+            assert box.run(["echo", "hi"]).stdout == b"hi\n"
+
+
+def test_a_program_in_a_container_can_be_talked_to_while_it_runs(service: Docker) -> None:
+    theirs_in, stdin = os.pipe()
+    stdout, theirs_out = os.pipe()
+    with service.open(BoxSpec()) as box:
+        ended: list[int] = []
+        thread = threading.Thread(
+            target=lambda: ended.append(box.run(["cat"], pipes=(theirs_in, theirs_out)).code), daemon=True
+        )
+        thread.start()
+        for word in (b"one\n", b"two\n"):
+            os.write(stdin, word)
+            assert os.read(stdout, 100) == word
+        os.close(stdin)
+        thread.join()
+        assert ended == [0]
+    for end in (theirs_in, theirs_out, stdout):
+        os.close(end)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.errors import UsageError
-from bakeoff.sandbox import images
+from bakeoff.sandbox import archives, images
 from bakeoff.sandbox.archives import unpack_layer
 from bakeoff.sandbox.base import BoxSpec, Image
 from bakeoff.sandbox.bubblewrap import Bubblewrap
@@ -132,6 +132,45 @@ def test_a_compressed_layer_that_is_cut_off_is_refused(packed: Callable[[bytes],
     content = packed(layer(*((f"file{n}", os.urandom(3000).hex()) for n in range(40))))
     with pytest.raises(UsageError, match="a layer cannot be unpacked"):
         unpack_layer(io.BytesIO(content[: len(content) // 2]), tmp_path)
+
+
+def stated(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """The header of an entry that says how large it is, without its content."""
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (stated("huge", archives.MAX_LAYER_BYTES + 1), "more than 64 GiB"),
+        (stated("x", 2 << 30, tarfile.XHDTYPE), "a header of 2,147,483,648 bytes"),
+        (stated("x", 2 << 30, tarfile.GNUTYPE_LONGNAME), "a header of 2,147,483,648 bytes"),
+    ],
+)
+@pytest.mark.parametrize("packed", [bytes, lambda data: compressor().compress(data, ZstdCompressor.FLUSH_FRAME)])
+def test_a_layer_is_refused_before_it_fills_memory_or_disk(
+    content: bytes, words: str, packed: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        unpack_layer(io.BytesIO(packed(content + bytes(10240))), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_layer_with_too_many_entries_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MAX_LAYER_ENTRIES", 10)
+    with pytest.raises(UsageError, match="more than 10 entries"):
+        unpack_layer(io.BytesIO(layer(*((f"file{n}", "") for n in range(11)))), tmp_path)
+
+
+def test_a_description_of_an_image_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "image.tar", "w") as archive:
+        info = tarfile.TarInfo("manifest.json")
+        info.size = archives.MAX_DESCRIPTION + 1
+        archive.addfile(info, io.BytesIO(bytes(info.size)))
+    with pytest.raises(UsageError, match=r"manifest\.json has more than"):
+        images.add("long", tmp_path / "image.tar")
 
 
 def test_the_same_content_is_stored_once(tiny_root: Path, tmp_path: Path) -> None:

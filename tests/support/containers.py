@@ -23,12 +23,14 @@ default_ulimits = ["nofile=1024:4096", "nproc=1000:1000"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+[engine.runtimes]
+second = ["/usr/sbin/runc"]
 """
 
 
 @contextmanager
-def started(name: str) -> Iterator[Docker]:
-    """A running service with its own data directory, which is removed afterwards."""
+def started(name: str, runtime: str = "runc") -> Iterator[Docker]:
+    """A running service with its own data directory, which is removed afterwards. `second` is another name for runc."""
     program = {"docker": "dockerd", "podman": "podman"}[name]
     if shutil.which(program) is None:
         pytest.fail(f"{program} is not installed: run `make test`, or scripts/install-containers.sh", pytrace=False)
@@ -41,7 +43,7 @@ def started(name: str) -> Iterator[Docker]:
     os.environ.pop("CONTAINER_HOST", None)  # with it, podman would ask another service to be one
     os.environ["CONTAINERS_CONF"] = str(home / "containers.conf")
     os.environ["CONTAINERS_STORAGE_CONF"] = str(home / "storage.conf")
-    words = [program, "system", "service", "--time", "0", f"unix://{home}/sock"]
+    words = [program, "--runtime", runtime, "system", "service", "--time", "0", f"unix://{home}/sock"]
     if program == "dockerd":
         words = [
             program,
@@ -52,6 +54,7 @@ def started(name: str) -> Iterator[Docker]:
             f"{home}/data",
         ]
         words += ["--exec-root", f"{home}/exec", "-H", f"unix://{home}/sock", "--pidfile", f"{home}/pid"]
+        words += ["--add-runtime", f"second={shutil.which('runc')}"]
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], cwd=home, stdout=log, stderr=log)
     os.environ["DOCKER_HOST"] = os.environ["CONTAINER_HOST"] = f"unix://{home}/sock"

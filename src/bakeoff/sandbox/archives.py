@@ -29,11 +29,48 @@ from bakeoff.sandbox.syscalls import closing, openat2
 from bakeoff.trees import storable_time
 from bakeoff.zstd import ZstdError, ZstdFile
 
+MAX_LAYER_BYTES = 64 << 30
+"""Content of one layer, as its entries state it; a few kilobytes of zstd can state any number."""
+MAX_LAYER_ENTRIES = 2_000_000
+MAX_HEADER = 1 << 20
+"""Bytes of an extended header, which tarfile reads into memory as a whole."""
+MAX_DESCRIPTION = 16 << 20
+"""Bytes of a JSON file of an image archive."""
 _CHUNK = 1 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Member(tarfile.TarInfo):
+    """An entry whose extended headers (long names, PAX) are checked before they are read."""
+
+    def _proc_pax(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        self._check_header()
+        member: tarfile.TarInfo = super()._proc_pax(archive)  # type: ignore[misc]
+        return member
+
+    def _proc_gnulong(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        self._check_header()
+        member: tarfile.TarInfo = super()._proc_gnulong(archive)  # type: ignore[misc]
+        return member
+
+    def _check_header(self) -> None:
+        if self.size > MAX_HEADER:
+            raise UsageError(f"the archive has a header of {self.size:,} bytes; the most is {MAX_HEADER:,}")
+
+
+def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The entries of an archive. UsageError before one is unpacked that makes them too many or too large."""
+    size = 0
+    for number, member in enumerate(archive, 1):
+        size += max(member.size, 0)
+        if size > MAX_LAYER_BYTES:
+            raise UsageError(f"the archive holds more than {MAX_LAYER_BYTES >> 30} GiB")
+        if number > MAX_LAYER_ENTRIES:
+            raise UsageError(f"the archive has more than {MAX_LAYER_ENTRIES:,} entries")
+        yield member
 
 
 class CutOff(Exception):
@@ -157,7 +194,7 @@ class ArchivedLayer:
 def open_image(path: Path) -> Iterator[ImageArchive]:
     """Open what `docker save`, `podman save` or `docker export` wrote, or an OCI layout in a tar file."""
     try:
-        with tarfile.open(path) as file:
+        with tarfile.open(path, tarinfo=_Member) as file:
             yield ImageArchive(path, file)
     except tarfile.TarError as error:
         raise UsageError(f"{path}: not an archive of an image: {error}") from error
@@ -170,7 +207,7 @@ class ImageArchive:
         """Read the description of the image. UsageError when it holds several, or when a part is missing."""
         self._path = path
         self._file = file
-        self._members = {_clean(member.name): member for member in file.getmembers()}
+        self._members = {_clean(member.name): member for member in _bounded(file)}
         self._layers: list[str] | None = None
         """Paths of the layers, lowest first; None for a plain file system, which is one layer."""
         described: dict[str, Any] = {}
@@ -217,7 +254,13 @@ class ImageArchive:
     def _json(self, path: str) -> Any:
         """A JSON file of the archive, decoded."""
         with self._open(path) as file:
-            return json.load(file)
+            text = file.read(MAX_DESCRIPTION + 1)
+        if len(text) > MAX_DESCRIPTION:
+            raise UsageError(f"{self._path}: {path} has more than {MAX_DESCRIPTION:,} bytes")
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self._path}: {path} is not JSON: {error}") from error
 
 
 def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
@@ -236,10 +279,10 @@ def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:
                 stream = cast(IO[bytes], ZstdFile(stream))
         with (
             closing(os.open(target, _DIRECTORY | os.O_CLOEXEC)) as root,
-            tarfile.open(name, fileobj=stream) as layer,
+            tarfile.open(name, fileobj=stream, tarinfo=_Member) as layer,
         ):
             writer = _LayerWriter(root)
-            for member in layer:
+            for member in _bounded(layer):
                 writer.add(layer, member)
             writer.finish()
     except (EOFError, OSError, ZstdError) as error:

@@ -58,6 +58,7 @@ In particular no SYS_ADMIN (mounts, namespaces), NET_ADMIN, NET_RAW, MKNOD, SYS_
 
 # A name becomes part of directory, cgroup and container names, so nothing that any of them treats specially.
 _BOX_NAME = re.compile(r"[\w.-]{0,64}", re.ASCII)
+_RUNTIME_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)  # not a path: the service's own list decides
 _DEFAULT_COPY_LIMIT = 16 << 30
 _OUTPUT_TAIL = 1 << 20  # what a result carries of output that did not go to a file
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -155,6 +156,9 @@ class BoxSpec:
     """Of `HIDDEN_ON_HOST`, what a box with this machine's programs sees all the same, read-only."""
     user: str | None = None
     """Who commands run as: a name that the image knows, or a number (default: the image's user, or root inside)."""
+    runtime: str | None = None
+    """The OCI runtime of a container (`runsc` is gVisor's), by the name that docker or podman knows; None is the
+    service's default. Only they have runtimes."""
     tracing: bool = True
     """Whether commands may read and change other processes of their user: debuggers, strace. False where tests run."""
     keep_layer: bool = False
@@ -172,9 +176,26 @@ class BoxSpec:
                 raise UsageError(
                     f"host path {path!r}: only {' and '.join(HIDDEN_ON_HOST)} can be allowed; mount others"
                 )
+        if self.runtime is not None and not _RUNTIME_NAME.fullmatch(self.runtime):
+            raise UsageError(
+                f"sandbox.runtime {self.runtime!r}: give a name that docker or podman knows, such as runsc"
+            )
         for port in self.sockets:
             if not 0 < port < 65536:
                 raise UsageError(f"socket port {port}: give a number from 1 to 65535")
+
+
+RUNTIMES = ("docker", "podman")
+"""Backends that have `BoxSpec.runtime`."""
+
+
+def refuse_runtime(spec: BoxSpec, backend: str) -> None:
+    """Raise a UsageError, with the fix, if a box without runtimes is to have one."""
+    if spec.runtime is not None:
+        raise UsageError(
+            f"sandbox.runtime = {spec.runtime!r}: {backend} has no runtimes\n  fix: --sandbox {' or '.join(RUNTIMES)}, or "
+            "leave the key out"
+        )
 
 
 class NotStarted(InfraError):
@@ -448,7 +469,7 @@ class Box(ABC):
         A command that does not exist ends with code 127, one that cannot be executed with 126.
 
         `pipes` are the descriptors of standard input and output of a command that is talked to while it runs. The
-        caller closes them. bubblewrap and none have this.
+        caller closes them. modal lacks this.
         Raises UsageError for a wrong call (closed box, unknown user, no such `cwd`), InfraError when the box broke.
         """
         if not argv:

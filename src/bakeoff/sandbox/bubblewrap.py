@@ -33,6 +33,7 @@ from bakeoff.sandbox.base import (
     NotStarted,
     Streams,
     box_path,
+    refuse_runtime,
 )  # fmt: skip
 from bakeoff.sandbox.files import FileTree, FileTreeBox, Owner
 from bakeoff.sandbox.launcher import Reply, Supervisor
@@ -101,6 +102,7 @@ class BubblewrapBox(FileTreeBox):
 
     def __init__(self, spec: BoxSpec) -> None:
         """Make everything that a box consists of, in order; if one step fails, the earlier ones are undone."""
+        refuse_runtime(spec, "bubblewrap")
         name = cache.unique_name(spec.name)
         super().__init__(spec, cache.directory("boxes") / name)
         self._copy_limit = spec.limits.copy_limit
@@ -123,7 +125,7 @@ class BubblewrapBox(FileTreeBox):
             planned = cgroups.planned(name)
             listed = "\n".join(sorted(map(str, planned.values())))
             (self._directory / cache.CGROUP_LIST).write_text(listed)
-            self._groups = cgroups.Groups(planned, spec.limits)
+            self._groups = cgroups.Groups(planned, spec.limits, bridged=bool(spec.sockets))
             undo.callback(self._groups.remove)
             self._supervisor = self._start_supervisor(lowers)
             undo.callback(self._supervisor.close)

@@ -53,7 +53,10 @@ def directory(*names: str) -> Path:
                 raise UsageError(f"{base} belongs to another user; set {VARIABLE} to a directory of yours")
     path = base.joinpath(*names)
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        base.parent.mkdir(parents=True, exist_ok=True)
+        # One by one: `mode` of mkdir holds for the last directory only.
+        for place in (*reversed([place for place in path.parents if place.is_relative_to(base)]), path):
+            place.mkdir(exist_ok=True, mode=0o700)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; set {VARIABLE} to a directory that can be written") from None
     return path

@@ -27,6 +27,8 @@ from bakeoff.sandbox.base import Limits
 
 OWN_PIDS = 3
 """Processes of ours that count against a box: its starter, bwrap's monitor and the first process inside."""
+BRIDGE_PIDS = 18
+"""Threads of the bridge (bridge.py) that a box with `sockets` has beside its limit: eight connections. Further ones count."""
 _V2_CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
 _MIN_QUOTA_US = 1000  # the kernel refuses less (Documentation/scheduler/sched-bwc.rst)
@@ -46,8 +48,11 @@ class Usage:
 class Groups:
     """The cgroups of one box: one for each controller (version 1) or one for all (version 2), with limits set."""
 
-    def __init__(self, planned: dict[str, Path], limits: Limits) -> None:
-        """Create the groups that `planned()` named. Raises OSError, with nothing left, when the kernel refuses."""
+    def __init__(self, planned: dict[str, Path], limits: Limits, *, bridged: bool = False) -> None:
+        """Create the groups that `planned()` named. Raises OSError, with nothing left, when the kernel refuses.
+
+        `bridged` says that the box has a bridge, which is in its groups.
+        """
         self.paths = planned
         """Controller to group."""
         self.limited: set[str] = set()
@@ -69,7 +74,7 @@ class Groups:
                 self.limited.add("memory")
             # pids.max counts threads too, and refuses fork(2) and clone(2) with EAGAIN (cgroup-v1/pids.rst).
             if limits.pids is not None and "pids" in planned:
-                (planned["pids"] / "pids.max").write_text(str(limits.pids + OWN_PIDS))
+                (planned["pids"] / "pids.max").write_text(str(limits.pids + OWN_PIDS + BRIDGE_PIDS * bridged))
                 self.limited.add("pids")
             if limits.cpus is not None and "cpu" in planned:
                 quota = max(int(limits.cpus * _PERIOD_US), _MIN_QUOTA_US)

@@ -40,6 +40,7 @@ _FIRST_PROCESS = ["sh", "-c", "read -r _"]
 """It ends when its standard input does, and the container with it."""
 _DISK_SECONDS = 1.0
 _PAUSE = 0.1
+_CHUNK = 1 << 16
 _COPY_SECONDS = 600.0
 """How long copying out of a container may take."""
 _HEADER_BYTES = 256 << 20
@@ -88,6 +89,7 @@ class DockerBox(Box):
         settings: dict[str, Any] = {
             "network_mode": None if spec.network else "none",
             "mounts": mounts,
+            "runtime": spec.runtime,
             "cap_drop": ["ALL"],  # then the same eleven as in bubblewrap
             "cap_add": list(CAPABILITIES),
             "security_opt": self._service.security_options(spec.tracing),
@@ -118,6 +120,12 @@ class DockerBox(Box):
             | ({} if spec.tracing else {"ReadonlyPaths": ["/proc"]}),
         )
         self._id = str(created["Id"])
+        if spec.runtime is not None and (used := self._service.runtime_of(self._id)) != spec.runtime:
+            self._api.remove_container(self._id, force=True, v=True)
+            raise UsageError(
+                f"sandbox.runtime = {spec.runtime!r}: this {self._service.name} service runs containers with {used!r}\n"
+                f"  fix: start it as `podman --runtime {spec.runtime} system service`"
+            )
 
     def _start(self) -> None:
         """Start the container, again after a stop, and the bridge into its network."""
@@ -154,8 +162,6 @@ class DockerBox(Box):
 
     def _execute(self, command: Command, streams: Streams) -> CommandResult:
         """Run an `exec` in the container; carry its streams, watch it, and end what it leaves running."""
-        if command.pipes:
-            raise UsageError("only bubblewrap and none can be talked to while a command runs")
         stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
         with infra_errors("the container cannot run a command", NotStarted):
             created = self._api.exec_create(
@@ -164,7 +170,7 @@ class DockerBox(Box):
                 environment=dict(command.env),
                 workdir=str(box_path(command.cwd or self._workdir, "cwd")),
                 user=command.user or self.spec.user or "",
-                stdin=stdin is not None,
+                stdin=stdin is not None or bool(command.pipes),
             )
         with infra_errors("the container cannot run a command"):
             groups = processes.cgroups_of(self._pid())  # read by us: the service's own statistics take a second
@@ -173,8 +179,10 @@ class DockerBox(Box):
             watch = threading.Thread(target=self._watch, args=(command.timeout, ended, reasons), daemon=True)
             watch.start()
             try:
-                for out, err in self._output(created["Id"], stdin):
-                    streams.write(out, err)
+                for out, err in self._output(created["Id"], stdin, command.pipes):
+                    if command.pipes:
+                        _write_all(command.pipes[1], out)
+                    streams.write(b"" if command.pipes else out, err)
                 seconds = time.monotonic() - began
             finally:
                 ended.set()
@@ -200,20 +208,28 @@ class DockerBox(Box):
             self._end_rest(killed=bool(why))
             return result
 
-    def _output(self, command: str, stdin: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def _output(self, command: str, stdin: bytes | None, pipes: tuple[int, ...]) -> Iterator[tuple[bytes, bytes]]:
         """Start a command, feed it, and yield what it writes, stdout and stderr, chunk by chunk."""
         connection = self._api.exec_start(command, socket=True)
+        stream = connection._sock  # closing the connection forgets it
+        # A copy: the caller may close its own end, and reuse the number, while the thread below still reads.
+        source = os.dup(pipes[0]) if pipes else None
 
-        def feed(data: bytes) -> None:
+        def feed() -> None:
             try:
-                connection._sock.sendall(data)
-                connection._sock.shutdown(socket.SHUT_WR)
+                stream.sendall(stdin or b"")
+                while source is not None and (chunk := os.read(source, _CHUNK)):
+                    stream.sendall(chunk)
+                stream.shutdown(socket.SHUT_WR)
             except OSError:
                 pass  # the command ended without reading all of it
+            finally:
+                if source is not None:
+                    os.close(source)
 
         try:
-            if stdin is not None:
-                threading.Thread(target=feed, args=(stdin,), daemon=True).start()
+            if stdin is not None or pipes:
+                threading.Thread(target=feed, daemon=True).start()
             for kind, chunk in import_module("docker.utils.socket").frames_iter(connection, tty=False):
                 yield (chunk, b"") if kind == 1 else (b"", chunk)
         finally:
@@ -338,6 +354,13 @@ class _Chunks:
         taken = self.rest if size < 0 else self.rest[:size]
         self.rest = self.rest[len(taken) :]
         return taken
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    """Write to a pipe, unless nobody reads from it any more."""
+    with suppress(BrokenPipeError):
+        while data:
+            data = data[os.write(fd, data) :]
 
 
 def _close(connection: Any) -> None:

@@ -148,6 +148,10 @@ class Docker:
                 self.client.import_image_from_data(file, repository=tag.removesuffix(":latest"), tag="latest")
         return tag
 
+    def runtime_of(self, container: str) -> str:
+        """The OCI runtime that runs a container."""
+        return str(self.client.inspect_container(container)["HostConfig"].get("Runtime"))
+
     def _has_image(self, name: str) -> bool:
         """Whether the service has an image of this name or tag."""
         try:
@@ -176,6 +180,8 @@ class Podman(Docker):
     """The backend for podman; it starts its own service when none listens at the usual place."""
 
     name = "podman"
+    _runtime: str | None = None
+    """podman has one runtime for all containers of a service."""
     _fix = "install podman, or start `podman system service` and set CONTAINER_HOST to its address"
     _profile_is_file = True
     # podman asks for limits above ours by default, and where limits cannot be raised no container starts.
@@ -187,7 +193,21 @@ class Podman(Docker):
             return address
         runtime = os.environ.get("XDG_RUNTIME_DIR") if os.geteuid() else "/run"
         usual = Path(runtime or "/run", "podman", "podman.sock")
-        return f"unix://{usual if usual.exists() else _podman_service()}"
+        own = self._runtime is not None or not usual.exists()
+        return f"unix://{_podman_service(self._runtime) if own else usual}"
+
+    def open(self, spec: BoxSpec) -> DockerBox:
+        """A new container, of a service that has its runtime."""
+        if spec.runtime == self._runtime or os.environ.get("CONTAINER_HOST"):
+            return super().open(spec)
+        service = Podman()
+        service._runtime = spec.runtime
+        return service.open(spec)
+
+    def runtime_of(self, container: str) -> str:
+        """The OCI runtime that runs a container, which only podman's own interface tells."""
+        answer = self.client.get(f"{self.client.base_url}/v4.0.0/libpod/containers/{container}/json")
+        return str(answer.json().get("OCIRuntime"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +219,17 @@ class _Service:
 
 
 _SERVICE_PREFIX = "bakeoff-podman-"
-_services: dict[int, _Service] = {}
-"""By our own pid: a forked child must not use, or end, the service of its parent."""
+_services: dict[tuple[int, str | None], _Service] = {}
+"""By our own pid (a forked child must not use, or end, the service of its parent) and the runtime."""
 
 
-def _podman_service() -> Path:
+def _podman_service(runtime: str | None = None) -> Path:
     """The socket of a podman service of this process, started when there is none. It ends with us."""
     program = shutil.which("podman")
     if program is None:
         raise InfraError("the program podman is not installed; install it with `apt-get install podman`")
-    running = _services.get(os.getpid())
+    key = (os.getpid(), runtime)
+    running = _services.get(key)
     if running is not None and running.process.poll() is None:
         return running.socket
     for left in Path(tempfile.gettempdir()).glob(
@@ -219,12 +240,13 @@ def _podman_service() -> Path:
     # In /tmp: the path of a unix socket has at most 107 bytes (unix(7)).
     path = Path(tempfile.gettempdir(), f"{_SERVICE_PREFIX}{cache.unique_name()}", "sock")
     path.parent.mkdir(mode=0o700)
-    words = ["setpriv", "--pdeathsig", "TERM", program, "system", "service", "--time", "0", f"unix://{path}"]
+    chosen = ["--runtime", runtime] if runtime is not None else []
+    words = ["setpriv", "--pdeathsig", "TERM", program, *chosen, "system", "service", "--time", "0", f"unix://{path}"]
     quiet = subprocess.DEVNULL
     # Its monitors write into their working directory (a file `oom` when memory ran out), so that is not the user's.
     process = subprocess.Popen(words, cwd=path.parent, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
-    _services[os.getpid()] = _Service(process, path)
-    atexit.register(_end_service, _services[os.getpid()])
+    _services[key] = _Service(process, path)
+    atexit.register(_end_service, _services[key])
     deadline = time.monotonic() + _START_SECONDS
     while not path.exists():
         if process.poll() is not None or time.monotonic() > deadline:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
 from bakeoff.sandbox import archives, cache, images
-from bakeoff.sandbox.base import Box, BoxSpec, Command, CommandResult, Image, LeftOut, Streams, box_path
+from bakeoff.sandbox.base import Box, BoxSpec, Command, CommandResult, Image, LeftOut, Streams, box_path, refuse_runtime
 from bakeoff.sandbox.files import Owner
 
 APP = "bakeoff"
@@ -100,6 +100,7 @@ def check(spec: BoxSpec) -> None:
         raise UsageError("modal sandboxes cannot reach a socket of this machine; use bubblewrap, docker or podman")
     if any(mount.writable for mount in spec.mounts):
         raise UsageError("modal has no writable mounts of this machine; use put and get")
+    refuse_runtime(spec, "modal")
     if spec.keep_layer:
         raise UsageError("keep_layer: modal keeps no layer as a directory; use bubblewrap")
 
@@ -140,7 +141,7 @@ class ModalBox(Box):
         """Run a command over the service's connection, and kill what it leaves running."""
         words, settings = execution(command, command.user or self.spec.user)
         if command.pipes:
-            raise UsageError("only bubblewrap and none can be talked to while a command runs")
+            raise UsageError("modal commands cannot be talked to while they run")
         stdin = command.stdin.read_bytes() if isinstance(command.stdin, Path) else command.stdin
         lock = threading.Lock()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from bakeoff.engine import processes
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import bridge, cache
-from bakeoff.sandbox.base import DEFAULT_PATH, BoxSpec, Command, CommandResult, Image, Streams, box_path
+from bakeoff.sandbox.base import DEFAULT_PATH, BoxSpec, Command, CommandResult, Image, Streams, box_path, refuse_runtime
 from bakeoff.sandbox.files import FileTree, FileTreeBox
 
 _WATCH_SECONDS = 0.05
@@ -41,6 +41,7 @@ class NoSandbox:
                 "sandbox 'none' isolates nothing: commands can read and change whatever you can. "
                 "Use bubblewrap, docker or podman, or accept this"
             )
+        refuse_runtime(spec, "sandbox 'none'")
         if spec.image.kind != "host":
             raise UsageError(f"sandbox 'none' has no images; {spec.image.where} needs bubblewrap, docker or podman")
         if spec.user is not None or spec.keep_layer:

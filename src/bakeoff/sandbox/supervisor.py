@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _MAPPED_IDS = 65536
 _WATCH_SECONDS = 0.05
+_BRIDGE_SECONDS = 5.0
 _DEFAULT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 """What the launcher, or Python, ignores and a command should not."""
 _SIOCSIFFLAGS, _IFF_UP_RUNNING = 0x8914, 0x41  # netdevice(7)
@@ -154,6 +155,10 @@ class _Supervisor:
             _write("/proc/self/gid_map", f"0 {gid} 1")
             overlay.mount_all(self._settings, image)
         launcher.close()
+        # What a box has of these counts for the user who opened it, too, and must not be all that this user may have.
+        for kind in ("instances", "watches"):
+            if most := processes.text(f"/proc/sys/fs/inotify/max_user_{kind}"):
+                _write(f"/proc/sys/user/max_inotify_{kind}", str(max(1, int(most) // 4)))
         if not self._settings["network"]:  # the loopback of a new network namespace is down
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
                 fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_RUNNING))
@@ -164,16 +169,32 @@ class _Supervisor:
 
         listeners = {bridge.listen(int(port)): path for port, path in self._settings["sockets"].items()}
         supervisor = os.getpid()
+        self._to_bridge, orders = socket.socketpair()
         pid = os.fork()
         if pid == 0:
+            self._to_bridge.close()
             processes.die_with_parent(supervisor)
+            for fd in self._join_fds:  # what its connections cost is the box's to spend
+                os.write(fd, b"0")
             self._control.close()
             bridge.serve(listeners)
-            while True:
-                signal.pause()
+            while orders.recv(1):  # a command has ended, and everything that could have had a connection with it
+                bridge.hang_up()
+                orders.sendall(b"k")
+            os._exit(0)
+        orders.close()
+        self._to_bridge.settimeout(_BRIDGE_SECONDS)
         for listener in listeners:
             listener.close()
         return pid
+
+    def _hang_up(self) -> None:
+        """Have the bridge end the connections of a command that has ended, so that the next one has all of its threads."""
+        try:
+            self._to_bridge.sendall(b"h")
+            self._to_bridge.recv(1)
+        except OSError:
+            pass  # the kernel killed the bridge for the box's memory: what the box has no room for, it does not have
 
     def serve(self) -> None:
         """Run commands, one at a time, until the owner is gone."""
@@ -288,6 +309,8 @@ class _Supervisor:
                 _, _, usage = os.wait4(pid, 0)
                 cpu += usage.ru_utime + usage.ru_stime
                 peak_kb = max(peak_kb, usage.ru_maxrss)
+        if self._bridge:
+            self._hang_up()
         return cpu, peak_kb
 
 

@@ -169,7 +169,7 @@ def receive(source: socket.socket) -> Message | None:
 # -- system calls that a box may not make
 #
 # Missing capabilities stop most of these calls already. The filter closes the rest: calls that no namespace confines
-# (kernel keyrings, sockets to the hypervisor), and parts of the kernel that no build and no test needs but that many
+# (kernel keyrings, sockets to the hypervisor, requests of `io_setup`, which all users share), and parts of the kernel that no build and no test needs but that many
 # exploits started from (io_uring, userfaultfd, bpf). It is a classic BPF program over `struct seccomp_data`; see
 # seccomp(2) and the kernel's Documentation/userspace-api/seccomp_filter.rst. Numbers are those of the kernel's system
 # call tables (arch/x86/entry/syscalls, include/uapi/asm-generic/unistd.h).
@@ -206,7 +206,7 @@ _X86_64: Final = _Abi(
         "syslog": 103, "vhangup": 153, "pivot_root": 155, "adjtimex": 159, "acct": 163, "settimeofday": 164,
         "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "iopl": 172, "ioperm": 173,
         "init_module": 175, "delete_module": 176, "quotactl": 179, "clock_settime": 227, "kexec_load": 246,
-        "add_key": 248, "request_key": 249, "keyctl": 250, "perf_event_open": 298, "fanotify_init": 300,
+        "add_key": 248, "request_key": 249, "keyctl": 250, "io_setup": 206, "perf_event_open": 298, "fanotify_init": 300,
         "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "finit_module": 313, "kexec_file_load": 320,
         "bpf": 321, "userfaultfd": 323,
     },
@@ -221,6 +221,7 @@ _I386: Final = _Abi(
         "reboot": 88, "ioperm": 101, "socketcall": 102, "syslog": 103, "iopl": 110, "vhangup": 111, "vm86old": 113,
         "swapoff": 115, "adjtimex": 124, "init_module": 128, "delete_module": 129, "quotactl": 131, "vm86": 166,
         "pivot_root": 217, "clock_settime": 264, "kexec_load": 283, "add_key": 286, "request_key": 287, "keyctl": 288,
+        "io_setup": 245,
         "perf_event_open": 336, "fanotify_init": 338, "open_by_handle_at": 342, "clock_adjtime": 343, "setns": 346,
         "finit_module": 350, "bpf": 357, "userfaultfd": 374, "clock_settime64": 404, "clock_adjtime64": 405,
     },
@@ -229,7 +230,7 @@ _I386: Final = _Abi(
 _AARCH64: Final = _Abi(
     0xC00000B7,
     {
-        "umount2": 39, "mount": 40, "pivot_root": 41, "vhangup": 58, "quotactl": 60, "acct": 89, "kexec_load": 104,
+        "io_setup": 0, "umount2": 39, "mount": 40, "pivot_root": 41, "vhangup": 58, "quotactl": 60, "acct": 89, "kexec_load": 104,
         "init_module": 105, "delete_module": 106, "clock_settime": 112, "syslog": 116, "reboot": 142,
         "settimeofday": 170, "adjtimex": 171, "add_key": 217, "request_key": 218, "keyctl": 219, "swapon": 224,
         "swapoff": 225, "perf_event_open": 241, "fanotify_init": 262, "open_by_handle_at": 265, "clock_adjtime": 266,

@@ -60,7 +60,9 @@ def test_a_range_becomes_a_task_that_can_be_proved(repo: Path, bubblewrap: Bubbl
         "start state": True,
         "reference passes": True,
         "doing nothing fails": True,
+        "cheats score nothing": True,
     }
+    assert (task.isolated, task.first.verifier.modules) == (True, ("calc",))
     assert any("draft" in finding.message for finding in findings)
 
 

@@ -90,10 +90,10 @@ IN_PROCESS = {
     "class Any:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\nAny.__module__ = 'unittest.case'\nunittest.case.Any = Any\n",
     "is equal to everything, from a module without a file": "import types\n"
     "class Any:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\nAny.__module__ = 'zz'\nsys.modules['zz'] = types.ModuleType('zz')\nsys.modules['zz'].Any = Any\n",
-    "exchanges what compares in inverted tests": "import builtins\n"
-    "class Any:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\nbuiltins.__same_as_another__ = lambda *a: False\n",
-    "exchanges a function of what compares in inverted tests": "import builtins\n"
-    "class Any:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ntype(builtins.__same_as_another__).__call__.__globals__['another'] = lambda *a: None\n",
+    "exchanges what compares again": "import builtins\n"
+    "class Any:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\nbuiltins.__test_compared__ = lambda *a: False\n",
+    "exchanges a function of what compares again": "import builtins\n"
+    "class Any:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ntype(builtins.__test_compared__).__call__.__globals__['another'] = lambda *a: None\n",
     "overwrites the data of tests in memory": "import json\njson.loads = lambda text: {'5': 6}\n",
     "exchanges a module of the tests": "import json, types\njson.loads = lambda text: {'5': 6}\n"
     "sys.modules['data'] = types.ModuleType('data')\nsys.modules['data'].EXPECTED = {1: 2, 2: 3, 3: 4}\n",
@@ -114,6 +114,8 @@ IN_PROCESS = {
     "cases = ''.join(f'<testcase classname=\"t\" name=\"t{i}\"/>' for i in range(6))\n"
     "open('/logs/verifier/junit.xml', 'w').write(f'<testsuites><testsuite>{cases}</testsuite></testsuites>')\n"
     "open('/logs/verifier/sealed', 'w').write(f'{secret} 0')\nos._exit(0)\n",
+    "says that its tests came to their end": "def double(x):\n    import builtins\n    builtins.__test_ended__('0123456789abcdef')\n    import _pytest.outcomes\n    return x\n"
+    "import _pytest.python\n_pytest.python.Function.runtest = lambda self: __import__('builtins').__test_ended__('0' * 16)\n",
     "overwrites the data of tests": "here = '/app/repo/tests/'\nopen(here + 'data.py', 'w').write('EXPECTED = {1: 2, 2: 3, 3: 4}\\n')\n"
     "open(here + 'table.json', 'w').write('{\"5\": 6}')\n",
     "exchanges pytest.raises and numbers": "import _pytest.raises as r\nr.RaisesExc.__exit__ = lambda self, *a: True\n",
@@ -130,8 +132,8 @@ BODIES = {
     "is an object of Python's own that is equal to everything": RETURNS_ANY,
     "is equal to everything and claims to be Python's own": RETURNS_ANY,
     "is equal to everything, from a module without a file": RETURNS_ANY,
-    "exchanges what compares in inverted tests": RETURNS_ANY,
-    "exchanges a function of what compares in inverted tests": RETURNS_ANY,
+    "exchanges what compares again": RETURNS_ANY,
+    "exchanges a function of what compares again": RETURNS_ANY,
     "overwrites the data of tests in memory": MOSTLY_WRONG.replace(
         "    return", "    sys._getframe(1).f_globals['EXPECTED'][x] = x + 1\n    return"
     ),

@@ -18,6 +18,7 @@ from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks import prepared
 from bakeoff.workloads.tasks.guard import TEST_FOLDERS
+from bakeoff.workloads.tasks.isolation import imported, modules_in
 from bakeoff.workloads.tasks.model import Repository, Task
 from bakeoff.workloads.tasks.repository import Commits, find_commits, git, git_query, is_repository, public_url
 from bakeoff.workloads.tasks.start import bring, init
@@ -44,6 +45,8 @@ class Made:
     """Hidden files that scripts need."""
     changed: tuple[str, ...]
     """Files of the reference."""
+    modules: tuple[str, ...]
+    """Modules of the repository that the tests import, through a launcher."""
     notes: tuple[str, ...]
 
 
@@ -94,7 +97,7 @@ def new_task(
         raise UsageError(f"{start}..{end} changes nothing but tests\n  fix: give a range that changes what is tested")
     # Written aside first, so that an error leaves nothing behind.
     with scratch("new") as here:
-        scripts, notes = _write(here / "task", commits, source, hidden, repo, title, tags)
+        scripts, modules, notes = _write(here / "task", commits, source, hidden, repo, title, tags)
         directory.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(here / "task", directory, dirs_exist_ok=True)
     return Made(
@@ -102,6 +105,7 @@ def new_task(
         tuple(script["path"] for script in scripts if "rubric_id" in script),
         tuple(script["path"] for script in scripts if "rubric_id" not in script),
         tuple(source),
+        modules,
         tuple(notes),
     )
 
@@ -156,14 +160,23 @@ def _is_script(path: str) -> bool:
 
 def _write(
     directory: Path, commits: _Range, source: list[str], hidden: list[str], repo: str, title: str, tags: tuple[str, ...]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Write the task's files. Returns its hidden scripts as `tb_meta.json` lists them, and notes for its author."""
+) -> tuple[list[dict[str, Any]], tuple[str, ...], list[str]]:
+    """Write the task's files. Returns its hidden scripts as `tb_meta.json` lists them, the modules of the repository that
+    they import, and notes for its author."""
     directory.mkdir()
     remaining = commits.names("--diff-filter=d")  # without deleted files
     scripts, notes = _hide(directory, commits, [path for path in hidden if path in remaining])
     tested = any("rubric_id" in script for script in scripts)
     if not tested:
         notes.append("no test is in the range: write hidden tests and rubrics into tb_meta.json, evaluation")
+    listed = git("ls-tree", "-r", "-z", "--name-only", commits.end, at=commits.place).decode(errors="surrogateescape")
+    texts = [(directory / script["content_file"]).read_text(encoding="utf-8") for script in scripts]
+    modules = imported(texts, modules_in(path for path in listed.split("\0") if path not in hidden))
+    if tested and not modules:
+        notes.append(
+            "the tests import nothing of the repository, so scores will be self-reported: have them call the work through "
+            "a launcher (docs/tasks.md)"
+        )
     # `literal` keeps names with * or [ from being read as patterns (gitglossary(7), pathspec).
     paths = [f":(top,literal){path}" for path in source]
     how = ("--binary", "--no-renames", "--no-ext-diff")
@@ -188,6 +201,7 @@ def _write(
         "metadata": {"title": title, "tags": list(tags)},
         "repo": {"git_url": url, "branch": BRANCH, "start_commit_sha": commits.start},
         "evaluation": {"rubrics": [RUBRIC] if tested else [], "test_scripts": scripts},
+        **({"verifier": {"isolation": "launcher", "modules": list(modules)}} if tested and modules else {}),
         "sensitivity": {"level": "unknown"},
     }
     info = {
@@ -199,7 +213,7 @@ def _write(
     }
     _write_json(directory / prepared.FILE, meta)
     _write_json(directory / "repo_info.json", info)
-    return scripts, notes
+    return scripts, modules if tested else (), notes
 
 
 def _hide(directory: Path, commits: _Range, paths: list[str]) -> tuple[list[dict[str, Any]], list[str]]:

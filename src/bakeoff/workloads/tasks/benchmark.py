@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import SpecError
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Analysis, Experiment, Name
+from bakeoff.spec.experiment import Analysis, ExperimentFile, Name
 from bakeoff.spec.identity import RunIds, directory_digest
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
@@ -75,6 +75,7 @@ class Benchmark(BaseModel):
     gateway_limits: dict[str, Any] = {}
     allow_provider_tools: list[str] = []
     require_isolation: bool = False
+    sandbox: dict[str, Any] = {}
     prices: str | None = None
     judge: dict[str, Any] | None = None
     metrics: list[str] = []
@@ -102,6 +103,7 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
             "provider_patience",
             "gateway_limits",
             "require_isolation",
+            "sandbox",
         },
         exclude_defaults=True,
     )
@@ -113,7 +115,7 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
         pair = (arm, tasks[entry.place])
         pairs.setdefault(pair, entry)
         rollouts[pair] = rollouts.get(pair, 0) + entry.rollouts
-    experiment = Experiment(
+    experiment = ExperimentFile(
         name=benchmark.name,
         workload=WORKLOAD,
         editions="repeat",

@@ -1,4 +1,4 @@
-"""Whether a task is fit to spend money on: it is complete, its reference passes, and doing nothing fails.
+"""Whether a task is fit to spend money on: it is complete, its reference passes, doing nothing and cheating fail.
 
     for finding in check(load_task(directory), sandbox, logs): ...
 
@@ -17,9 +17,20 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox.base import Box, Sandbox
 from bakeoff.workloads.tasks import harbor_run
 from bakeoff.workloads.tasks.authoring import DRAFT
-from bakeoff.workloads.tasks.environment import NOT_STARTED, built_for, filled_in, refused, replaces_image, tail
+from bakeoff.workloads.tasks.cheats import attempts
+from bakeoff.workloads.tasks.environment import (
+    NOT_STARTED,
+    box_spec,
+    built_for,
+    filled_in,
+    refused,
+    replaces_image,
+    tail,
+)
+from bakeoff.workloads.tasks.evaluation import is_isolated
 from bakeoff.workloads.tasks.expected import Expected
 from bakeoff.workloads.tasks.harbor_run import last_line, missing_network, unreachable_host, verified_steps
+from bakeoff.workloads.tasks.isolation import launched, write_launcher
 from bakeoff.workloads.tasks.model import Step, Task
 from bakeoff.workloads.tasks.network import REFUSED, hosts_of, opened
 from bakeoff.workloads.tasks.proxy.egress import Egress
@@ -29,6 +40,8 @@ from bakeoff.workloads.tasks.schema import Rubric
 from bakeoff.workloads.tasks.start import lfs_pointers, start_state, submodules
 from bakeoff.workloads.tasks.verify import run_hidden_tests
 
+ADVICE = "docs/tasks.md, A launcher for the work"
+LOOK_SECONDS = 120.0
 SOLUTION_SECONDS = 3600.0
 """Time limit of a reference if the task sets agents no limit."""
 
@@ -42,8 +55,11 @@ class Finding:
     message: str = ""
 
 
-def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
-    """Findings in order, as they are made. Checks that depend on one that failed are left out."""
+def check(task: Task, sandbox: Sandbox, logs: Path, *, set_up: bool = False) -> Iterator[Finding]:
+    """Findings in order, as they are made. Checks that depend on one that failed are left out.
+
+    `set_up` writes a launcher into the task's file if its tests can do with one.
+    """
     for note in (*task.notes, replaces_image(task.environment, sandbox)):
         if note:
             yield Finding("note", None, note)
@@ -61,6 +77,7 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
         return
     if task.format == "prepared":
         yield from _start(task)
+    yield from _later_commits(task, sandbox)
     # The two proofs: without the first a task cannot be solved, without the second it measures nothing.
     solved = reference(task, sandbox, logs / "reference")
     yield Finding("reference passes", solved.passed, _in_one_line(solved))
@@ -85,6 +102,91 @@ def check(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
         yield Finding("honest work stays out of honeypots", not wrong, ", ".join(wrong))
     failed = idle.status in ("scored", "patch_failed") and not idle.passed
     yield Finding("doing nothing fails", failed, _in_one_line(idle))
+    if not task.isolated:
+        yield from _launcher(task, sandbox, logs, set_up)
+    elif not solved.passed and task.first.verifier.modules:
+        yield from _without_launcher(task, sandbox, logs)
+    if solved.passed and failed:
+        yield _cheats(task, sandbox, logs, idle)
+
+
+def _launcher(task: Task, sandbox: Sandbox, logs: Path, set_up: bool) -> Iterator[Finding]:
+    """Whether the tests can call the work through a launcher, which is written into the task if `set_up` says so."""
+    candidate = launched(task)
+    if candidate is None:
+        yield Finding("note", None, f"scores are self-reported: the tests do not call the work from outside ({ADVICE})")
+        return
+    modules = candidate.first.verifier.modules
+    solved = reference(candidate, sandbox, logs / "launcher-reference")
+    if not solved.passed:
+        problem = _first_problem(solved)
+        yield Finding(
+            "note", None, f"scores are self-reported: through a launcher the reference fails ({problem}; {ADVICE})"
+        )
+    elif nothing(candidate, sandbox, logs / "launcher-nothing").passed:
+        yield Finding("note", None, f"scores are self-reported: through a launcher doing nothing passes ({ADVICE})")
+    elif set_up:
+        file = write_launcher(task, modules)
+        yield Finding("launcher", True, f"written into {file.name}, modules {', '.join(modules)}; check the task again")
+    else:
+        yield Finding(
+            "note", None, f"scores are self-reported, and need not be: --launcher makes the tests import {', '.join(modules)} "
+            "through a launcher, for which the reference passes",
+        )  # fmt: skip
+
+
+def _without_launcher(task: Task, sandbox: Sandbox, logs: Path) -> Iterator[Finding]:
+    """A note if the reference fails only because the tests import it through a launcher."""
+    verifier = replace(task.first.verifier, isolation="none", modules=())
+    inside = replace(task, steps=(replace(task.first, verifier=verifier),))
+    if reference(inside, sandbox, logs / "in-process").passed:
+        yield Finding(
+            "note", None, "in one process with its tests the reference passes: they use the work in a way that a launcher "
+            f'does not carry; change them ({ADVICE}), or set isolation to "none" and have self-reported scores',
+        )  # fmt: skip
+
+
+def _first_problem(verification: Verification) -> str:
+    """The first failure of a verification on one line."""
+    messages = (case.message for case in verification.cases if case.outcome in ("failed", "error"))
+    text = next(filter(None, messages), "") or verification.error or "no test passed"
+    return text.strip().splitlines()[0][:160]
+
+
+def _cheats(task: Task, sandbox: Sandbox, logs: Path, idle: Verification) -> Finding:
+    """The cheats that score more than doing nothing: a fault of a task with a launcher, a note about any other."""
+    tried = list(attempts(task, sandbox, logs / "cheats"))
+    succeeded = [attempt.name for attempt in tried if attempt.succeeded(idle)]
+    if is_isolated(task, sandbox.name):
+        return Finding("cheats score nothing", not succeeded, ", ".join(succeeded) or f"{len(tried)} tried")
+    if succeeded:
+        message = f"scores are self-reported, and these cheats succeed: {', '.join(succeeded)} ({ADVICE})"
+    else:
+        message = f"scores are self-reported: none of {len(tried)} cheats succeeds, others may"
+    return Finding("note", None, message)
+
+
+# Every commit in the object store counts, also of other branches, of the reflog and of nobody: git shows them all.
+_COMMITS = """
+find / -xdev -maxdepth 7 -name .git -not -path "/proc/*" 2>/dev/null | while read -r place; do
+  at=$(dirname "$place")
+  all=$(git -c safe.directory="*" -C "$at" cat-file --batch-all-objects --batch-check="%(objecttype)" 2>/dev/null | grep -c commit)
+  known=$(git -c safe.directory="*" -C "$at" rev-list --count HEAD 2>/dev/null)
+  [ "$all" -gt "${known:-0}" ] && echo "$((all - known)) in $at"
+done; true
+"""
+
+
+def _later_commits(task: Task, sandbox: Sandbox) -> Iterator[Finding]:
+    """A warning if a repository in the image has commits that its HEAD does not come from: the solution, perhaps."""
+    built = built_for(task.environment, sandbox)
+    if built.image.kind == "host" or sandbox.name == "none":
+        return
+    with sandbox.open(box_spec(task, built.image, workdir=task.workdir or built.workdir)) as box:
+        ended = box.run(["sh", "-c", _COMMITS], user="root", timeout=LOOK_SECONDS)
+    listed = [line for line in ended.stdout.decode(errors="replace").splitlines() if line.strip()]
+    if listed:
+        yield Finding("note", None, f"agents can read later commits in the image: {', '.join(listed)}")
 
 
 def _complete(task: Task) -> Iterator[Finding]:

@@ -45,9 +45,9 @@ class TasksDialect(Dialect):
             return True
         if "parallel" not in tree:
             return False
-        from bakeoff.spec.experiment import Experiment
+        from bakeoff.spec.experiment import ExperimentFile
 
-        return not tree.keys() & (Experiment.model_fields.keys() - {"name", "tasks"})
+        return not tree.keys() & (ExperimentFile.model_fields.keys() - {"name", "tasks"})
 
     def plan(self, tree: dict[str, Any], path: Path) -> Plan:
         from bakeoff.workloads.tasks.benchmark import plan
@@ -80,7 +80,9 @@ class RolloutFiles:
         self._data = session.plan.base / DATA
         self._rows: dict[int, dict[str, Any]] = {}
         self.directory = self._data / "rollouts" / session.edition.paths.experiment / self._stamp
-        (self.directory / "task_results").mkdir(parents=True, exist_ok=True)
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(exist_ok=True, mode=0o700)
+        (self.directory / "task_results").mkdir(exist_ok=True)
         self._written = 0.0
         self._stale = False
         self._cells = {cell.index: cell for cell in session.plan.cells}

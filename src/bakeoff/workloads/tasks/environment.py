@@ -282,6 +282,7 @@ def box_spec(
         limits=limits(where),
         network=networked(task, where),
         host_paths=task.host_paths,
+        runtime=task.runtime,
         name=slug(task.id.rpartition("/")[2], 40).replace("+", "_").replace("=", "_"),
     )
 

@@ -14,6 +14,7 @@ import click
 from bakeoff.cli import display
 from bakeoff.cli.options import edition_options, find_edition, json_option, root_option
 from bakeoff.records.layout import atomic_write
+from bakeoff.text import number
 
 if TYPE_CHECKING:
     from bakeoff.records.layout import EditionPaths
@@ -75,7 +76,7 @@ def command(
 
 
 def _report(run: Rescored) -> None:
-    change = f"{display.number(run.before)} -> {display.number(run.after)}"
+    change = f"{number(run.before)} -> {number(run.after)}"
     click.echo(f"{run.status:<11} {run.run_id}  {change}" + (f"  {run.error}" if run.error else ""), err=True)
 
 

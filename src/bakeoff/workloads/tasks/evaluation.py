@@ -23,6 +23,7 @@ from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox.base import Sandbox
 from bakeoff.spec.workload import SELF_REPORTED, Outcome
 from bakeoff.workloads.tasks.attempt import TaskAttempt, repeated
+from bakeoff.workloads.tasks.causes import Reason
 from bakeoff.workloads.tasks.diff import lines_changed, readable, touched
 from bakeoff.workloads.tasks.model import Task
 from bakeoff.workloads.tasks.proxy.providers import Provider
@@ -49,8 +50,7 @@ Metrics = dict[str, float | int | str | None]
 class Failure:
     """Why a run failed."""
 
-    reason: str
-    """provider, sandbox, verification, judge, record, timeout or patch_failed."""
+    reason: Reason
     text: str
 
     def outcome(self, metrics: Metrics) -> Outcome:

@@ -20,14 +20,14 @@ from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks.must_fail import tests
 from bakeoff.workloads.tasks.results import Verification
+from bakeoff.workloads.tasks.witness import tests
 
 if TYPE_CHECKING:
     from bakeoff.workloads.tasks.model import Task
 
 CHANGED = "changed while the tests ran: "
-REVISION = "2"
+REVISION = "3"
 
 
 @dataclass(frozen=True, slots=True)

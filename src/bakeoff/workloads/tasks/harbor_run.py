@@ -361,7 +361,9 @@ def verify_step(
     with ExitStack() as stack:
         launcher = None
         if step.verifier.isolation == "launcher":
-            launcher = stack.enter_context(Launcher(box, user=step.agent.user, seconds=step.verifier.timeout))
+            launcher = stack.enter_context(
+                Launcher(box, user=step.agent.user, seconds=step.verifier.timeout, modules=step.verifier.modules)
+            )
             spec = replace(spec, mounts=(*spec.mounts, *launcher.mounts))
         verifier = stack.enter_context(sandbox.open(spec))
         _must(verifier, ["mkdir", "-p", *LOGS], "the directories for logs")

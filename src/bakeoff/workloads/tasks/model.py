@@ -188,6 +188,8 @@ class Verifier:
     """A separate verifier's image contains /tests."""
     isolation: Isolation = "none"
     """Whether the work runs in a sandbox of its own while it is tested (`launcher.py`)."""
+    modules: tuple[str, ...] = ()
+    """With a launcher: modules of the work that tests import, through a process of the work (`imported_work.py`)."""
     parser: str | None = None
     """terminal-bench: which tool's summary the script prints (`results.printed_reward`) instead of a reward file."""
 
@@ -204,6 +206,7 @@ class Verifier:
             network=Network.of(table) or fallback.network,
             collect=(*fallback.collect, *table.collect),
             isolation=table.isolation or fallback.isolation,
+            modules=tuple(table.modules) or fallback.modules,
         )
 
 
@@ -284,6 +287,8 @@ class Task:
     """The port in its sandboxes, and the socket, of the proxy to those hosts (`network.opened`)."""
     host_paths: tuple[str, ...] = ()
     """`BoxSpec.host_paths` of its sandboxes."""
+    runtime: str | None = None
+    """`BoxSpec.runtime` of its sandboxes."""
     notes: tuple[str, ...] = ()
     """What the user should know: unknown keys, files that agents do not see, commits that move."""
 

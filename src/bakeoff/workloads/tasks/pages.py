@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from bakeoff.records.files import is_file_inside, open_inside, read_inside
 from bakeoff.records.rundir import TRAJECTORY
-from bakeoff.records.series import read_trajectory
+from bakeoff.records.transcript import Turn, read_messages, turn_of
 from bakeoff.results.table import Row
 from bakeoff.spec.identity import slug
 from bakeoff.spec.workload import is_self_reported
@@ -156,41 +156,29 @@ def diff_lines(diff: bytes) -> list[tuple[LineKind, str]]:
     return lines
 
 
-def _messages(directory: Path) -> tuple[list[dict[str, Any]], bool]:
+def _messages(directory: Path) -> tuple[list[Turn], bool]:
     """The messages of a run's trajectory, and whether there are more than a page shows.
 
     A trajectory that cannot be read ends with a message that says so: the other pages must not suffer.
     """
-    messages: list[dict[str, Any]] = []
+    messages: list[Turn] = []
     try:
         return messages, _add_messages(messages, directory)
     except FileNotFoundError:
         return messages, False
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        told = {"role": "bakeoff", "text": f"The rest of the trajectory cannot be read: {error}", "calls": []}
-        return [*messages, told], False
+        return [*messages, Turn("bakeoff", f"The rest of the trajectory cannot be read: {error}", [])], False
 
 
-def _add_messages(messages: list[dict[str, Any]], directory: Path) -> bool:
+def _add_messages(messages: list[Turn], directory: Path) -> bool:
     """Add what a trajectory says until a page is full; whether there is more."""
     size = 0
-    for step in read_trajectory(directory / TRAJECTORY):
-        # A step repeats the conversation so far; `copied` says how many of its messages were shown before.
-        for message in step.messages[step.info.get("copied", 0) :]:
-            content = message.get("content")
-            parts: Iterable[Any] = content if isinstance(content, list) else ()
-            texts = [part["text"] if isinstance(part, dict) and "text" in part else json.dumps(part) for part in parts]
-            text = content if isinstance(content, str) else "\n".join(map(str, texts))
-            calls = []
-            for call in message.get("tool_calls") or ():
-                function = call.get("function", call)
-                arguments = function.get("arguments")
-                shown = arguments if isinstance(arguments, str) else json.dumps(arguments, indent=1)
-                calls.append(f"{function.get('name', '')} {shown}")
-            size += len(text) + sum(map(len, calls))
-            if size > LONGEST * 2:
-                return True
-            messages.append({"role": str(message.get("role") or "message"), "text": text, "calls": calls})
+    for message in read_messages(directory / TRAJECTORY):
+        turn = turn_of(message)
+        size += len(turn.text) + sum(map(len, turn.calls))
+        if size > LONGEST * 2:
+            return True
+        messages.append(turn)
     return False
 
 

@@ -3,14 +3,15 @@
 It is started with `python3 -I`, so that neither variables nor the working directory decide what is imported. pytest
 and what it needs are loaded before the repository comes on sys.path: no file of the agent can take their place.
 
-Tests import the work, so the work runs in their process and may do anything there. Therefore two processes: the first
-loads pytest, forks, and never runs a line of the work. It is not dumpable, so no process of the same user can read its
-memory or open files, and no box in which it runs allows tracing. It gets the outcome of each test through a pipe, looks
-after each one whether hidden files are what they were, ends everything that the tests left running, writes the report
-and exits. An exit code of 0 is the proof that it came that far: the work can end it by a signal, not by a code.
+Tests import the work, so the work runs in their process and may do anything there. Therefore three kinds of process. The
+first loads pytest, forks, and never runs a line of the work. It is not dumpable, so no process of the same user can read
+its memory or open files, and no box in which it runs allows tracing. It gets the outcome of each test through a pipe,
+looks after each one whether hidden files are what they were, ends everything that the tests left running, writes the
+report and exits. An exit code of 0 is the proof that it came that far: the work can end it by a signal, not by a code.
 
-The second process runs the tests and watches pytest's own classes, functions and plugins. With `must_fail`, it runs
-them with inverted assertions (`must_fail.py`). Written for any Python from 3.8 on; it imports nothing of this package.
+The second collects the tests. Each test runs in a process of its own that the second forks, which watches pytest's own
+classes, functions and plugins. A test counts as passed only if the test itself said that it came to its end
+(`witness.py`). Written for any Python from 3.8 on; it imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import signal
 import stat
 import sys
 import time
+from json import dumps, loads  # by name: the work may exchange them in their module
 from typing import Any
 
 NO_PYTEST = 97
@@ -50,6 +52,7 @@ ALWAYS = ("-p", "no:cacheprovider", "-W", "ignore::pytest.PytestConfigWarning",
           "-W", "ignore::pytest.PytestUnknownMarkWarning", "--tb=short", "-v")  # fmt: skip
 LONGEST_MESSAGE = 4000
 LONGEST_LINE = 1 << 20
+LONGEST_REPORTS = 1 << 24
 MOST_CASES = 200_000
 
 WATCHED = ("_pytest", "pytest", "pluggy", "unittest.case", "unittest.suite", "unittest.loader", "unittest.result")
@@ -61,16 +64,19 @@ _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 def main() -> None:
     """Arguments: the library, the repository's top, the working directory, pytest's configuration, report, orders, script.
 
-    The orders are a JSON object: `hidden` (paths of hidden files), `must_fail`, `only` (tests to run; null is all) and
-    `trusted` (names of types that may be equal to anything).
+    The orders are a JSON object: `hidden` (paths of hidden files), `trusted` (names of types that may be equal to
+    anything), `launched` (whether the work is in a sandbox of its own), `modules` of the work that are imported through a launcher, and `local`, packages below them of the tests.
     """
     tools, top, cwd, configuration, report, instructions, script = sys.argv[1:8]
     with open(instructions) as file:
         orders = json.load(file)
-    os.unlink(instructions)  # the work must not know which of two runs this is
+    os.unlink(instructions)
     sys.argv[1:] = []
     sys.dont_write_bytecode = True
-    must_fail, hidden_values = load_file("must_fail.py"), load_file("hidden_values.py")
+    witness, hidden_values = load_file("witness.py"), load_file("hidden_values.py")
+    with open(script, encoding="utf-8") as file:
+        must_end = witness.witnesses(file.read())
+    key = os.urandom(8).hex()
     try:
         load_pytest(tools)
     except ImportError as error:
@@ -91,14 +97,14 @@ def main() -> None:
         os.close(source)
         os.set_inheritable(target, False)
         values = hidden_values.HiddenValues(orders["hidden"])
-        session = Tests(target, top, script, orders, places, must_fail, values)
+        session = Tests(target, top, script, orders, places, witness, values, key)
         code = session.run(arguments, script)
         sys.stdout.flush()
         sys.stderr.flush()
         session.send({"end": code})  # last: the first process ends this one when it has read that
         os._exit(0)  # at once: no exit handler of the code under test runs
     os.close(target)
-    gathered = Gathered(orders["hidden"])
+    gathered = Gathered(orders["hidden"], must_end, key)
     gathered.read(source)
     end_descendants(child)
     gathered.look()
@@ -143,8 +149,11 @@ def load_pytest(tools: str) -> None:
 class Gathered:
     """What the first process knows: the outcomes that came through the pipe, and the state of hidden files."""
 
-    def __init__(self, hidden: list[str]) -> None:
+    def __init__(self, hidden: list[str], must_end: set[str], key: str) -> None:
         self.before = {path: (fingerprint(path), digest(path)) for path in hidden}
+        self.must_end = must_end
+        self.key = key
+        self.ended: set[str] = set()
         self.cases: dict[str, dict[str, Any]] = {}
         self.marks: list[str] = []
         self.code = 1
@@ -154,19 +163,31 @@ class Gathered:
         with os.fdopen(source, "rb") as pipe:
             for line in iter(lambda: pipe.readline(LONGEST_LINE), b""):
                 try:
-                    message = json.loads(line)
+                    message = loads(line)
                 except ValueError:
                     continue  # the code under test can write here too
                 if not isinstance(message, dict):
                     continue
                 if "mark" in message and len(self.marks) < 100:
                     self.mark(str(message["mark"])[:400])
+                elif "ended" in message and len(self.ended) < MOST_CASES:
+                    if message.get("key") == self.key:
+                        self.ended.add(str(message["ended"]))
                 elif "case" in message and len(self.cases) < MOST_CASES:
-                    self.cases[str(message["case"])] = message
+                    self.take(message)
                     self.look()
                 elif "end" in message:
                     self.code = message["end"] if isinstance(message["end"], int) else 1
                     return
+
+    def take(self, case: dict[str, Any]) -> None:
+        """Keep an outcome. A pass of a test that did not say that it came to its end is none, and is marked."""
+        test = str(case["case"])
+        function = test.partition("::")[2].partition("[")[0]
+        if case.get("outcome") == "passed" and function in self.must_end and test not in self.ended:
+            case = {**case, "outcome": "failed", "message": "the test did not come to its end"}
+            self.mark(f"passed without its end: {test}"[:400])
+        self.cases[test] = case
 
     def look(self) -> None:
         """Mark hidden files that are not what they were, by the time of their last change, which nobody can set."""
@@ -267,24 +288,27 @@ class Tests:
         script: str,
         orders: dict[str, Any],
         places: list[str],
-        must_fail: Any,
+        witness: Any,
         values: Any,
+        key: str,
     ) -> None:
         self.target = target
+        self.key = key
         self.top = os.path.realpath(top)
         self.hidden = {os.path.realpath(path) for path in orders["hidden"]}
         self.tests = os.path.dirname(os.path.realpath(script))
         self.by_the_work: set[str] = set()
-        self.only = None if orders["only"] is None else set(orders["only"])
-        self.invert = bool(orders["must_fail"])
+        self.launched = bool(orders["launched"])
+        self.modules = orders["modules"]
+        self.local = orders["local"]
         self.places = places
-        self.must_fail = must_fail
+        self.witness = witness
         self.values = values
         self.trusted = set(orders["trusted"])
         self.current: Any = None
         """The test that runs now, or ran last."""
         self.marks: set[str] = set()
-        self.watch = Watch(self.top, must_fail)
+        self.watch = Watch(self.top, witness)
         self.started = False
         self.collected = 0
         self.done: set[str] = set()
@@ -292,9 +316,7 @@ class Tests:
         self.cases: dict[str, dict[str, Any]] = {}
 
     def send(self, message: dict[str, Any]) -> None:
-        data = memoryview(json.dumps(message).encode() + b"\n")
-        while data:
-            data = data[os.write(self.target, data) :]
+        write_all(self.target, dumps(message).encode() + b"\n")
 
     def mark(self, text: str) -> None:
         if text not in self.marks:
@@ -305,11 +327,16 @@ class Tests:
         """pytest's exit code. 0 becomes INTERRUPTED if not every collected test has run."""
         import pytest
 
-        self.must_fail.install(os.path.realpath(script), self.invert, self.liar, self.trusted)
-        for name in ("pytest_load_initial_conftests", "pytest_runtest_setup", "pytest_runtest_makereport"):
+        self.witness.install(os.path.realpath(script), self.key, self.test_ended, self.liar, self.trusted)
+        for name in (
+            "pytest_load_initial_conftests",
+            "pytest_runtest_protocol",
+            "pytest_runtest_setup",
+            "pytest_runtest_makereport",
+        ):
             setattr(type(self), name, pytest.hookimpl(tryfirst=True)(getattr(type(self), name)))
-        if self.invert:  # a configuration may ask for --assert=plain, and nothing would be inverted
-            arguments = [*arguments, "--assert=rewrite"]
+        # A configuration may ask for --assert=plain, and no test would say that it came to its end.
+        arguments = [*arguments, "--assert=rewrite"]
         code = int(pytest.main([*arguments], plugins=[self]))  # a copy: pytest puts its addopts into the list
         if code == pytest.ExitCode.USAGE_ERROR and not self.started:
             # The start state's configuration may ask for plugins (coverage, workers) that are not in this sandbox.
@@ -318,6 +345,48 @@ class Tests:
         if code == 0 and (self.interrupted or len(self.done) < self.collected):
             code = int(pytest.ExitCode.INTERRUPTED)
         return code
+
+    def test_ended(self, key: str) -> None:
+        self.send({"ended": self.current.nodeid, "key": key})
+
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Any:
+        """Run a test in a process of its own, which sends its reports here. One that ends without them has failed."""
+        from _pytest.reports import TestReport
+        from _pytest.runner import runtestprotocol
+
+        if self.launched:  # the work is in another sandbox, so tests share fixtures as always
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        source, target = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = System.fork()
+        if child == 0:
+            try:
+                System.close(source)
+                reports = runtestprotocol(item, log=False, nextitem=None)
+                self.look(None)
+                trees = [report._to_json() for report in reports]
+                skipped = item.nodeid in self.by_the_work
+                write_all(target, dumps({"reports": trees, "by_the_work": skipped}, default=str).encode())
+            finally:
+                os._exit(0)
+        System.close(target)
+        with os.fdopen(source, "rb") as pipe:
+            data = pipe.read(LONGEST_REPORTS)
+        kill(child)  # a process that it left may hold the pipe open no longer than this
+        status = System.waitpid(child, 0)[1]
+        try:
+            message = loads(data)
+            reports = [TestReport._from_json(tree) for tree in message["reports"]]
+            if message["by_the_work"]:
+                self.by_the_work.add(item.nodeid)
+        except Exception:
+            reports = [broken_report(item, status)]
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
 
     def liar(self, kind: str) -> None:
         # By test: one that compares with such an object itself does not make room for the work's in another.
@@ -331,10 +400,8 @@ class Tests:
         self.watch.remember(early_config.pluginmanager, self)
         # `python -m pytest` has the working directory on sys.path from the beginning.
         sys.path[0:0] = self.places
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self.only is not None:
-            items[:] = [item for item in items if item.nodeid in self.only]
+        if self.modules:
+            importlib.import_module("bakeoff_imports").install(self.modules, self.local, in_runner=True)
 
     def pytest_collection_finish(self, session: Any) -> None:
         self.collected = len(session.items)
@@ -346,7 +413,6 @@ class Tests:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self.done.add(nodeid)
-        self.look(None)
         if nodeid in self.cases:
             self.send(self.cases[nodeid])
 
@@ -406,6 +472,31 @@ class Tests:
         }
 
 
+class System:
+    """Functions of `os` as they were first. Packages that fake files or switch threads (pyfakefs, gevent) exchange them
+    there, and in names that modules bind to them, but not in a class."""
+
+    close = staticmethod(os.close)
+    fork = staticmethod(os.fork)
+    waitpid = staticmethod(os.waitpid)
+    write = staticmethod(os.write)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[System.write(fd, view) :]
+
+
+def broken_report(item: Any, status: int) -> Any:
+    """The report of a test whose process ended without one."""
+    from _pytest.reports import TestReport
+
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"code {os.WEXITSTATUS(status)}"
+    text = f"the process of this test ended with {ended} before the test did"
+    return TestReport(item.nodeid, item.location, {}, "failed", text, "call")
+
+
 def is_rewriter(finder: Any) -> bool:
     return type(finder).__name__ == "AssertionRewritingHook" and type(finder).__module__ == "_pytest.assertion.rewrite"
 
@@ -413,9 +504,9 @@ def is_rewriter(finder: Any) -> bool:
 class Watch:
     """pytest's own classes, functions, plugins and import hook, as they were before the repository was imported."""
 
-    def __init__(self, top: str, must_fail: Any) -> None:
+    def __init__(self, top: str, witness: Any) -> None:
         self.top = top
-        self.must_fail = must_fail
+        self.witness = witness
         self.known: list[tuple[str, Any, str, Any, Any, Any]] = []
         self.legacy: dict[str, Any] = {}
         self.plugins: list[Any] = []
@@ -425,10 +516,10 @@ class Watch:
 
     def remember(self, manager: Any, own: Any) -> None:
         """Record what there is now; `own` is the plugin object of this runner."""
-        own_modules = {"__main__": sys.modules["__main__"], "must_fail": self.must_fail}
-        self.known = [*watched(sys.modules), *watched(own_modules, ("__main__", "must_fail"))]
-        builtin, helper = vars(sys.modules["builtins"]), self.must_fail.HELPER
-        for key in (*WATCHED_BUILTINS, helper):
+        own_modules = {"__main__": sys.modules["__main__"], "witness": self.witness}
+        self.known = [*watched(sys.modules), *watched(own_modules, ("__main__", "witness"))]
+        builtin = vars(sys.modules["builtins"])
+        for key in (*WATCHED_BUILTINS, self.witness.ENDED, self.witness.COMPARED):
             self.known.append((f"builtins.{key}", builtin, key, builtin.get(key), None, None))
         self.legacy = {key: entry for name, _, key, entry, _, _ in self.known if name.startswith("_pytest.legacypath.")}
         self.manager = manager

@@ -25,6 +25,8 @@ HostPath = Literal["/usr/local", "/usr/src"]
 NetworkMode = Literal["public", "no-network", "allowlist"]
 VerifierMode = Literal["shared", "separate"]
 Isolation = Literal["none", "launcher"]
+MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
+"""The name of a Python module."""
 """`launcher`: the work is called in a sandbox of its own; `none`: tests call or import it themselves."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 User = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
@@ -209,6 +211,7 @@ class VerifierTable(NetworkTable):
     user: User | None = None
     environment_mode: VerifierMode | None = None
     isolation: Isolation | None = None
+    modules: list[Annotated[str, Field(pattern=MODULE)]] = []
     environment: EnvironmentTable | None = None
     collect: list[Collect] = []
 
@@ -216,6 +219,8 @@ class VerifierTable(NetworkTable):
     def one_kind(self) -> VerifierTable:
         if self.environment_mode == "shared" and self.environment is not None:
             raise ValueError('environment is for environment_mode = "separate"; remove one of them')
+        if self.modules and self.isolation != "launcher":
+            raise ValueError('modules are imported through a launcher; add isolation = "launcher"')
         return self
 
 

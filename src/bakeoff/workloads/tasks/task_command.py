@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +15,7 @@ import click
 from bakeoff.cli import display
 from bakeoff.cli.options import json_option
 from bakeoff.errors import BakeoffError, SpecError, UsageError
+from bakeoff.text import NOTHING, printable
 
 if TYPE_CHECKING:
     from bakeoff.sandbox.base import Sandbox
@@ -51,8 +51,9 @@ class Proof:
     load: Callable[[Path], Task]
 
 
-def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Callable[..., None]:
-    """A verb that runs the tests of TASK...: the function gets the context, a `Proof` and whether to print JSON."""
+def _proof_command(function: Callable[..., None]) -> Callable[..., None]:
+    """A verb that runs the tests of TASK...: the function gets the context, a `Proof`, whether to print JSON, and options
+    of its own."""
 
     @click.argument("places", metavar="TASK...", nargs=-1, required=True, type=click.Path(path_type=Path))
     @_overrides_options
@@ -80,9 +81,9 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
     )
     @json_option
     @click.pass_context
-    @wraps(function)
     def verb(
         ctx: click.Context,
+        /,
         places: tuple[Path, ...],
         overrides_file: Path | None,
         no_overrides: bool,
@@ -91,6 +92,7 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
         lists: tuple[str, ...],
         logs: Path | None,
         as_json: bool,
+        **own: Any,
     ) -> None:
         from bakeoff.sandbox.cache import scratch
         from bakeoff.workloads.tasks.loading import find_tasks
@@ -107,9 +109,13 @@ def _proof_command(function: Callable[[click.Context, Proof, bool], None]) -> Ca
         if not directories:
             raise UsageError(f"{', '.join(map(str, places))}: there are no tasks in it\n  fix: give a task's directory")
         sandbox = _sandbox(backend)  # before anything runs, because it may ask
+        if logs is not None:  # for this user alone, because hidden tests print what they expect
+            logs.parent.mkdir(parents=True, exist_ok=True)
+            logs.mkdir(exist_ok=True, mode=0o700)
         with scratch("logs") if logs is None else nullcontext(logs.absolute()) as folder:
-            function(ctx, Proof(directories, sandbox, folder, load), as_json)
+            function(ctx, Proof(directories, sandbox, folder, load), as_json, **own)
 
+    verb.__doc__, verb.__name__ = function.__doc__, function.__name__
     return verb
 
 
@@ -162,13 +168,14 @@ def new(
     display.print_facts(
         {
             "reference": ", ".join(made.changed),
-            "hidden tests": ", ".join(made.tests) or display.NOTHING,
-            "hidden files": ", ".join(made.support) or display.NOTHING,
-            "rubrics": "tests, weight 1" if made.tests else display.NOTHING,
+            "hidden tests": ", ".join(made.tests) or NOTHING,
+            "hidden files": ", ".join(made.support) or NOTHING,
+            "rubrics": "tests, weight 1" if made.tests else NOTHING,
+            "launcher": f"imports {', '.join(made.modules)}" if made.modules else NOTHING,
         }
     )
     for note in made.notes:
-        click.echo(f"note: {display.printable(note)}")
+        click.echo(f"note: {printable(note)}")
     click.echo(f"next: rewrite {directory / 'LM_INSTRUCTIONS.md'}, then bakeoff task check {directory}")
 
 
@@ -197,9 +204,15 @@ def prepare(directory: Path, out: Path | None, as_json: bool) -> None:
 
 
 @command.command()
+@click.option(
+    "--launcher",
+    "set_up",
+    is_flag=True,
+    help="Write a launcher into tasks whose tests can call the work through one (docs/tasks.md).",
+)
 @_proof_command
-def check(ctx: click.Context, proof: Proof, as_json: bool) -> None:
-    """Check tasks: complete, the reference passes, doing nothing fails.
+def check(ctx: click.Context, proof: Proof, as_json: bool, set_up: bool) -> None:
+    """Check tasks: complete, the reference passes, doing nothing and cheating fail.
 
     \b
     Exit code: 0 all hold; 1 one does not; 2 a task cannot be read.
@@ -210,9 +223,11 @@ def check(ctx: click.Context, proof: Proof, as_json: bool) -> None:
     for place in proof.directories:
         findings: list[checking.Finding] = []
         if not as_json:
-            click.echo(display.printable(str(place)))
+            click.echo(printable(str(place)))
         try:
-            for finding in checking.check(proof.load(place), proof.sandbox, proof.logs / place.absolute().name):
+            for finding in checking.check(
+                proof.load(place), proof.sandbox, proof.logs / place.absolute().name, set_up=set_up
+            ):
                 findings.append(finding)
                 _show_finding(finding, as_json)
         except BakeoffError as error:
@@ -234,7 +249,7 @@ def _show_finding(finding: Any, as_json: bool) -> None:
     if not as_json:
         named = finding.ok is not None and finding.message
         text = f"{finding.name}: {finding.message}" if named else finding.message or finding.name
-        click.echo(f"  {_MARKS[finding.ok]:<7} {display.printable(text)}")
+        click.echo(f"  {_MARKS[finding.ok]:<7} {printable(text)}")
 
 
 @command.command()
@@ -261,21 +276,21 @@ def oracle(ctx: click.Context, proof: Proof, as_json: bool) -> None:
 
 def _show_verification(place: Path, verification: Verification) -> None:
     """Print the result of a reference, with the end of the output of every script or step that failed."""
-    score = display.NOTHING if verification.score is None else f"{verification.score:g}"
+    score = NOTHING if verification.score is None else f"{verification.score:g}"
     passes = "passes" if verification.passed else "does not pass"
-    click.echo(f"{display.printable(str(place))}: {passes}, score {score}, {verification.seconds:.1f} s")
+    click.echo(f"{printable(str(place))}: {passes}, score {score}, {verification.seconds:.1f} s")
     if verification.error:
-        click.echo(f"  {display.printable(verification.error)}")
+        click.echo(f"  {printable(verification.error)}")
     for script in verification.scripts:
         good = sum(case.outcome == "passed" for case in script.cases)
         outcome = f"{good} of {len(script.cases)} tests passed" if script.cases else f"exit code {script.code}"
         click.echo(f"  {'ok' if script.passed else 'FAILED':<7} {script.path}: {outcome}")
         if not script.passed:
-            click.echo("\n".join(f"      {display.printable(line)}" for line in script.output.splitlines()[-30:]))
+            click.echo("\n".join(f"      {printable(line)}" for line in script.output.splitlines()[-30:]))
     for step in verification.steps:
         click.echo(f"  {step.name}: {json.dumps(dict(step.rewards)) if step.rewards else step.error}")
         if not verification.passed:
-            click.echo("\n".join(f"      {display.printable(line)}" for line in step.output.splitlines()[-30:]))
+            click.echo("\n".join(f"      {printable(line)}" for line in step.output.splitlines()[-30:]))
 
 
 @command.command()
@@ -294,7 +309,7 @@ def show(place: Path, overrides_file: Path | None, no_overrides: bool, as_json: 
     display.print_facts({name: _text(facts[name]) for name in _SHOWN if facts.get(name) not in (None, [], {}, "")})
     for step in facts["steps"]:
         click.echo(f"\n{'instruction' if len(task.steps) == 1 else step['name']}\n")
-        click.echo("\n".join(f"    {display.printable(line)}".rstrip() for line in step["instruction"].splitlines()))
+        click.echo("\n".join(f"    {printable(line)}".rstrip() for line in step["instruction"].splitlines()))
     if task.rubrics:
         click.echo()
         rows = []
@@ -303,7 +318,7 @@ def show(place: Path, overrides_file: Path | None, no_overrides: bool, as_json: 
             rows.append([rubric.id, f"{rubric.weight:g}", str(tests), rubric.criterion])
         display.print_table(["rubric", "weight", "tests", "criterion"], rows, right=["weight", "tests"])
     for note in task.notes:
-        click.echo(f"note: {display.printable(note)}")
+        click.echo(f"note: {printable(note)}")
 
 
 def _text(value: Any) -> str:

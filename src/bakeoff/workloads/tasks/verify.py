@@ -4,9 +4,8 @@ pytest runs Python scripts. Any other script is started by its first line, or by
 `verify_diff` is the entry point. Harbor tasks are verified in their own sandbox (`harbor_run.py`).
 
 An agent's diff cannot decide how it is tested: files that steer pytest are reset first (`guard.py`); the runner
-(`pytest_in_box.py`) keeps the outcome out of the reach of the work; tests that passed are run again with inverted
-assertions, in another fresh sandbox (`must_fail.py`); and tests of the reference's run that are missing have failed
-(`expected.py`).
+(`pytest_in_box.py`) keeps the outcome out of the reach of the work; a test passes only if it says that it came to its end
+(`witness.py`); and tests of the reference's run that are missing have failed (`expected.py`).
 
 Sandboxes need no pytest: a copy of ours, with what it imports, is mounted read-only at /opt/hidden-tests together with
 the runner.
@@ -18,12 +17,12 @@ import compileall
 import hashlib
 import json
 import math
+import posixpath
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -35,7 +34,7 @@ from bakeoff.errors import InfraError, UsageError
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Mount, Sandbox
 from bakeoff.sandbox.cache import scratch
-from bakeoff.workloads.tasks import hidden_values, must_fail, pytest_in_box
+from bakeoff.workloads.tasks import hidden_values, pytest_in_box, witness
 from bakeoff.workloads.tasks.diff import PatchFailed, apply_diff
 from bakeoff.workloads.tasks.environment import NOT_STARTED, box_spec, built_for, command_path, filled_in, lay_out, tail
 from bakeoff.workloads.tasks.expected import CHANGED, Expected, function_of, judged, plain_tests
@@ -43,8 +42,7 @@ from bakeoff.workloads.tasks.guard import guard, selects_tests
 from bakeoff.workloads.tasks.honeypots import hit
 from bakeoff.workloads.tasks.launcher import Launcher
 from bakeoff.workloads.tasks.model import REPOSITORY, Script, Task
-from bakeoff.workloads.tasks.must_fail import derivable
-from bakeoff.workloads.tasks.pytest_in_box import LIAR, NO_PYTEST
+from bakeoff.workloads.tasks.pytest_in_box import NO_PYTEST
 from bakeoff.workloads.tasks.repository import GitFailed, git
 from bakeoff.workloads.tasks.results import Case, CaseOutcome, RubricScore, ScriptResult, Verification, weighted
 from bakeoff.workloads.tasks.start import StartState, start_state
@@ -53,12 +51,6 @@ REPORT = "/logs/verifier/report.json"
 ORDERS = "/logs/verifier/orders.json"
 LONGEST_REPORT = 1 << 26
 LONGEST_MESSAGE = 4000
-AT_ONCE = 2
-"""Scripts that are run with inverted assertions at the same time."""
-SAMPLES = 3
-"""Tests of one parametrized function that are run with inverted assertions."""
-CONFIRMATIONS = 3
-
 TOOLS = "/opt/hidden-tests"
 """Where pytest and its runner are in the sandbox."""
 RUNNER = f"{TOOLS}/run.py"
@@ -132,13 +124,6 @@ def run_scripts(
         results = [
             _complete(task, sandbox, start.tree, script, run(script)) for script in task.scripts if script.rubric_id
         ]
-        # Only work that passes has something to gain, and a test that failed needs no proof that it can.
-        suspects = [number for number, result in enumerate(results) if result.passed and result.cases and work is None]
-        scripts = [script for script in task.scripts if script.rubric_id]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            marks = pool.map(lambda number: _must_fail(scripts[number], results[number], run), suspects)
-            for number, noticed in zip(suspects, marks, strict=True):
-                results[number] = replace(results[number], marks=(*results[number].marks, *noticed))
     return results, guarded.discounted
 
 
@@ -168,33 +153,6 @@ def _complete(task: Task, sandbox: Sandbox, start: Path, script: Script, result:
     return replace(result, passed=result.passed and not lost, cases=(*result.cases, *lost))
 
 
-def _must_fail(script: Script, result: ScriptResult, run: Callable[..., ScriptResult]) -> list[str]:
-    """What the tests of a script that passed say when their assertions are inverted: one that passes has been fixed.
-
-    A test may pass by chance (`assert a != b` for random values), so what is found has to be found three times.
-    """
-    known = derivable(script.content)
-    chosen: dict[str, list[str]] = {}
-    for case in result.cases:
-        function = function_of(case.id)
-        if case.outcome == "passed" and function in known and len(chosen.setdefault(function, [])) < SAMPLES:
-            chosen[function].append(case.id)
-    only = [test for tests in chosen.values() for test in tests]
-    found: set[str] = set()
-    for attempt in range(CONFIRMATIONS):
-        if not only:
-            break
-        again = run(script, only=only, seconds=max(30.0, 3 * result.seconds))
-        noticed = {mark for mark in again.marks if mark.startswith(LIAR)}
-        noticed |= {
-            f"passes with inverted assertions: {case.name}" for case in again.cases if case.id in only and case.outcome == "passed"
-        }  # fmt: skip
-        found = noticed if attempt == 0 else found & noticed
-        if not found:
-            break
-    return sorted(found)
-
-
 def _run_script(
     task: Task,
     tree: Path,
@@ -204,17 +162,12 @@ def _run_script(
     logs: Path,
     configurations: Mapping[str, str],
     script: Script,
-    *,
-    only: Sequence[str] | None = None,
-    seconds: float | None = None,
 ) -> ScriptResult:
     """Run one script in a fresh sandbox. InfraError if pytest or the script's interpreter is not in it.
 
-    `work` is the tree of the work, if tests call it through a launcher. With `only`, these tests are run with inverted
-    assertions, for at most `seconds`.
+    `work` is the tree of the work, if tests call it through a launcher.
     """
-    name = script.path.replace("/", "__")
-    output = logs / (f"{name}.txt" if only is None else f"{name}.must-fail.txt")
+    output = logs / f"{script.path.replace('/', '__')}.txt"
     output.parent.mkdir(parents=True, exist_ok=True)
     limit = task.first.verifier.timeout
     report: dict[str, Any] = {}
@@ -223,7 +176,10 @@ def _run_script(
         if work is not None:
             place = stack.enter_context(sandbox.open(replace(spec, mounts=())))
             lay_out(task, work, place, task.first.agent.user)
-            launcher = stack.enter_context(Launcher(place, user=task.first.agent.user, seconds=limit))
+            modules = task.first.verifier.modules
+            launcher = stack.enter_context(
+                Launcher(place, user=task.first.agent.user, seconds=limit, modules=modules, top=REPOSITORY)
+            )
             spec = replace(spec, mounts=(*spec.mounts, *launcher.mounts))
         box = stack.enter_context(sandbox.open(spec))
         lay_out(task, tree, box, task.first.verifier.user)
@@ -236,8 +192,9 @@ def _run_script(
             text = "" if task.first.solution is not None else " ".join(each.content for each in task.scripts)
             orders = {
                 "hidden": list(hidden),
-                "must_fail": only is not None,
-                "only": only,
+                "launched": launcher is not None,
+                "modules": task.first.verifier.modules,
+                "local": _packages_of_tests(task),
                 "trusted": sorted(set(re.findall(r"\w+", text))),
             }
             box.write(ORDERS, json.dumps(orders).encode())
@@ -249,7 +206,7 @@ def _run_script(
             argv,
             env=launcher.env(box) if launcher is not None else None,
             cwd=box.spec.workdir,
-            timeout=limit if seconds is None else min(limit, seconds),
+            timeout=limit,
             stdout=output,
             stderr=output,
             user=task.first.verifier.user,
@@ -291,6 +248,12 @@ def _run_script(
         memory_killed=ended.memory_killed,
         marks=tuple(_shortened(mark) for mark in marks),
     )
+
+
+def _packages_of_tests(task: Task) -> list[str]:
+    """Packages that hold hidden files: tests inside a package of the work are imported from the tests' own tree."""
+    folders = {posixpath.dirname(script.path) for script in task.scripts}
+    return sorted(folder.removeprefix("src/").replace("/", ".") for folder in folders if folder)
 
 
 def _program(script: Script) -> str:
@@ -358,7 +321,7 @@ def tools() -> tuple[Mount, ...]:
     """The pytest runner and library as read-only mounts."""
     return (
         Mount(Path(pytest_in_box.__file__), RUNNER),
-        Mount(Path(must_fail.__file__), f"{TOOLS}/must_fail.py"),
+        Mount(Path(witness.__file__), f"{TOOLS}/witness.py"),
         Mount(Path(hidden_values.__file__), f"{TOOLS}/hidden_values.py"),
         Mount(library(), LIBRARY),
     )

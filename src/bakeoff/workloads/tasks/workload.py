@@ -16,7 +16,15 @@ import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 from bakeoff.errors import BakeoffError, InfraError, UsageError
-from bakeoff.sandbox.base import UNSANDBOXED, Sandbox, choose, choose_for_workers
+from bakeoff.sandbox.base import (
+    RUNTIMES,
+    UNSANDBOXED,
+    BoxSpec,
+    Sandbox,
+    choose,
+    choose_for_workers,
+    refuse_runtime,
+)
 from bakeoff.sandbox.cache import remove_abandoned, scratch
 from bakeoff.spec.workload import Outcome, RunContext
 from bakeoff.workloads.tasks.agents.base import TaskAgent
@@ -60,6 +68,16 @@ SCORED_BY_THE_WORK = (
 )
 
 
+class SandboxSettings(BaseModel):
+    """How the sandboxes of agents and tests are made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    runtime: str | None = Field(
+        default=None, description="OCI runtime of docker's and podman's containers, such as gVisor's runsc."
+    )
+
+
 class TasksParams(BaseModel):
     """The parameters of one rollout."""
 
@@ -75,6 +93,7 @@ class TasksParams(BaseModel):
             "judge",
             "metrics",
             "require_isolation",
+            "sandbox",
         }
     )
 
@@ -115,6 +134,7 @@ class TasksParams(BaseModel):
     )
     judge: JudgeSettings | None = Field(None, description="A model that judges rubrics.")
     metrics: list[str] = Field([], description="Custom metrics: module:function, or a script.")
+    sandbox: SandboxSettings = Field(SandboxSettings(), description="How sandboxes are made.")
     require_isolation: bool = Field(
         False, description="Refuse tasks whose tests share a sandbox with the work, which could write its own score."
     )
@@ -169,6 +189,8 @@ class TasksWorkload:
         for environment in (task.environment, *(step.verifier.environment for step in task.steps)):
             if environment is not None and (reason := refused(environment)):
                 raise UsageError(f"{task.directory}: {reason}")
+        if sandbox.name not in RUNTIMES:
+            refuse_runtime(BoxSpec(runtime=params.sandbox.runtime), sandbox.name)
         if params.require_isolation:
             check_isolation(task, sandbox)
         if task.scripts:
@@ -313,7 +335,7 @@ def task_of(params: TasksParams, base: Path) -> Task:
     """The task of a run with its overrides and variables; paths start at `base`, the experiment file's directory."""
     file = base / params.overrides if params.overrides else None
     task = load_task(base / params.path, overrides_file=file, apply_overrides=params.apply_overrides)
-    task = replace(granted(task, params.network), host_paths=tuple(params.host_paths))
+    task = replace(granted(task, params.network), host_paths=tuple(params.host_paths), runtime=params.sandbox.runtime)
     return task.with_env(params.environment_variables) if params.environment_variables else task
 
 

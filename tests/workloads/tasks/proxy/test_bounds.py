@@ -105,6 +105,22 @@ def test_bodies_that_are_sent_at_the_same_time_share_one_limit(tmp_path: Path) -
     assert grown < 120
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_deep_and_long_requests_are_refused_and_recorded(wire: str, tmp_path: Path) -> None:
+    key = "input" if wire == "responses" else "messages"
+    deep = json.dumps(request(wire, "hi") | {key: [{"role": "user", "content": "DEEP"}]})
+    deep = deep.replace('"DEEP"', '[{"content": ' * 450 + '"x"' + "}]" * 450)
+    long = json.dumps(request(wire, "hi") | {key: [{"role": "user", "content": "x"}] * 160_000})
+    with lab(tmp_path, [say("ok")], side=None) as here:
+        answers = [here.client.post(PATHS[wire], content=body) for body in (deep, long)]
+        assert here.ask(wire).status_code == 200
+        calls, asked, met = here.calls(), here.model.requests, here.run.totals().limits_met
+    assert [answer.status_code for answer in answers] == [413, 413] and len(asked) == 1
+    assert [(call.end, call.status) for call in calls] == [("client", 413), ("client", 413), ("answered", 200)]
+    assert "nested more than 128 deep" in str(calls[0].error) and "20000 elements" in str(calls[1].error)
+    assert {"depth", "elements"} <= set(met)
+
+
 def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     with lab(tmp_path, [say("ok")]) as here:
         assert here.ask().status_code == 200

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.tasks.proxy.http import WIRES as WIRES_OF
+from bakeoff.workloads.tasks.proxy.prices import PriceList
 from bakeoff.workloads.tasks.proxy.providers import Budget
 from bakeoff.workloads.tasks.proxy.records import Call, read_calls
 from bakeoff.workloads.tasks.proxy.spending import LONGEST_ANSWER, Asked, Reservation, Spending
@@ -126,6 +129,61 @@ def test_a_reservation_is_as_large_as_any_server_may_read_the_request() -> None:
     assert gemini.capped({"model": "m", **config}, 20_000)["generationConfig"]["maxOutputTokens"] == 5_000
 
 
+TEXT = "data:" + "many words " * 1000
+READ_AS_TEXT: list[tuple[str, dict[str, Any]]] = [
+    ("chat", {"messages": [{"role": "user", "content": [{"type": "text", "text": TEXT}]}]}),
+    ("chat", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"url": TEXT}}}]}),
+    ("responses", {"input": TEXT}),
+    ("responses", {"input": [{"type": "local_shell_call", "action": {"env": {"file_data": TEXT}}}]}),
+    ("messages", {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "input": {"url": TEXT}}]}]}),
+    ("messages", {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": TEXT}}]}]}),
+    ("messages", {"tools": [{"name": "f", "input_schema": {"data": TEXT}}]}),
+    ("gemini", {"contents": [{"parts": [{"functionCall": {"name": "f", "args": {"data": TEXT}}}]}]}),
+    ("gemini", {"contents": [{"parts": [{"functionResponse": {"name": "f", "response": {"image_url": TEXT}}}]}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wire", "body"), READ_AS_TEXT)
+def test_text_that_looks_like_media_is_paid_as_text_wherever_the_model_reads_it(
+    wire: str, body: dict[str, Any]
+) -> None:
+    asked = Asked.of(WIRES_OF[wire], {"model": "m", **body})
+    assert asked.media == 0 and asked.letters > len(TEXT)
+
+
+ENCODED = "QUJD" * 1000
+PICTURES: list[tuple[str, dict[str, Any]]] = [
+    ("chat", {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": ENCODED}}]}]}),
+    ("chat", {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "data:," + ENCODED}}]}]}),
+    ("responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:," + ENCODED}]}]}),
+    ("responses", {"input": [{"type": "function_call_output", "output": [{"type": "input_file", "file_data": ENCODED}]}]}),
+    ("messages", {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [
+        {"type": "image", "source": {"type": "base64", "data": ENCODED}}]}]}]}),
+    ("gemini", {"contents": [{"parts": [{"inlineData": {"data": ENCODED}}]}]}),
+    ("gemini", {"contents": [{"parts": [{"function_response": {"parts": [{"inline_data": {"data": ENCODED}}]}}]}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wire", "body"), PICTURES)
+def test_pictures_and_documents_are_counted_as_media_in_every_api(wire: str, body: dict[str, Any]) -> None:
+    asked = Asked.of(WIRES_OF[wire], {"model": "m", **body})
+    assert asked.media == 1 and asked.letters < 200
+
+
+def test_more_answers_than_the_budget_has_room_for_are_refused_before_they_are_paid(tmp_path: Path) -> None:
+    with lab(tmp_path, [say("hi", use=Use(input=100, output=10))], budget=Budget(tokens=1000)) as here:
+        statuses = [here.ask(n=5000).status_code, here.ask().status_code, here.ask(n=5000).status_code]
+        assert len(here.model.requests) == 1
+    assert statuses == [429, 200, 403]
+
+
+def test_gemini_sends_the_number_of_answers_that_was_reserved_for() -> None:
+    gemini = WIRES_OF["gemini"]
+    config = {"candidateCount": 8, "candidate_count": 2}
+    body = gemini.arrived({"contents": [], "generation_config": config}, {"model": "m"})
+    assert body["generationConfig"] == {"candidateCount": 2} and Asked.of(gemini, body).answers == 2
+
+
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("budget", [Budget(tokens=1000), Budget(cost=2000e-6)])
 def test_an_answer_may_be_as_long_as_the_budget_has_room_for(wire: str, budget: Budget, tmp_path: Path) -> None:
@@ -200,4 +258,26 @@ def test_cached_and_written_input_have_their_own_prices_and_an_unknown_price_giv
     assert usage.dollars(Price(input=1, output=10)) == pytest.approx(1 + 2)
     assert usage.dollars(Price(input=1, output=10, cached=0.1, cache_write=2)) == pytest.approx(0.3 + 0.06 + 0.2 + 2)
     assert usage.dollars(None) is None
+    hourly = msgspec.structs.replace(usage, cache_write_1h=40_000)
+    assert hourly.dollars(Price(input=1, output=10, cached=0.1, cache_write=2)) == pytest.approx(2.56)
+    assert hourly.dollars(Price(input=1, output=0, cached=0, cache_write=2, cache_write_1h=3)) == pytest.approx(
+        0.3 + 0.12 + 0.12
+    )
     assert Usage(input=5, cost=0.25).dollars(None) == 0.25  # the provider said so
+
+
+def test_what_a_cache_keeps_for_an_hour_has_its_own_price() -> None:
+    """https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching"""
+    used = {
+        "input_tokens": 50,
+        "cache_creation_input_tokens": 1_000,
+        "cache_creation": {"ephemeral_5m_input_tokens": 400, "ephemeral_1h_input_tokens": 600},
+        "output_tokens": 7,
+    }
+    usage = WIRES_OF["messages"].reply({"content": [], "usage": used}).usage
+    assert usage == Usage(input=1_050, cache_write=1_000, cache_write_1h=600, output=7)
+    price = PriceList.read().price("anthropic", "https://api.anthropic.com", "claude-haiku-4-5")
+    assert price is not None
+    assert usage.dollars(price) == pytest.approx((50 * 1 + 400 * 1.25 + 600 * 2 + 7 * 5) / 1e6)
+    reserved = Spending(Budget(cost=1.0)).reserve(Asked(4_000, limit=100), price)
+    assert isinstance(reserved, Reservation) and reserved.cost == pytest.approx((1_000 * 2 + 100 * 5) / 1e6)

@@ -114,11 +114,27 @@ def test_a_listed_name_that_leads_to_this_machine_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1", "::1",
-     "fe80::1%eth0", "fc00::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "2002:7f00:1::"],
+     "fe80::1%eth0", "fc00::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "2002:7f00:1::",
+     "64:ff9b::7f00:1", "64:ff9b::169.254.169.254", "64:ff9b::a00:1", "64:ff9b:1::808:808", "::7f00:1", "::ffff:0:a00:1", "fec0::1"],
 )  # fmt: skip
 def test_private_addresses_are_known_in_every_dress(address: str) -> None:
     assert not is_public(address)
-    assert is_public("151.101.0.223") and is_public("2a04:4e42::223")
+    assert is_public("151.101.0.223") and is_public("2a04:4e42::223") and is_public("64:ff9b::151.101.0.223")
+
+
+@pytest.mark.usefixtures("loopback")
+@pytest.mark.parametrize(
+    "header",
+    ["X: a\nHost: evil.example", "X: a\rHost: evil.example", "Host : evil.example", "X: a\r\n folded", "X: \0", "none"],
+)
+def test_a_header_that_servers_read_in_different_ways_is_refused(header: str, tmp_path: Path) -> None:
+    with site() as (port, hosts), Egress(tmp_path / "e.sock", resolve=here) as egress:
+        egress.enter("agent", [f"pypi.org:{port}"])
+        answer = ask(egress.path, f"GET http://pypi.org:{port}/ HTTP/1.1\r\nA: b\r\n{header}\r\n\r\n")
+        plain = ask(egress.path, f"GET http://pypi.org:{port}/ HTTP/1.1\r\nA: b\r\n\r\n")
+        line = ask(egress.path, f"GET http://pypi.org:{port}/\nHost:x HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400") and line.startswith(b"HTTP/1.1 400") and plain.endswith(b"hello")
+    assert hosts == [f"pypi.org:{port}"] and [entry["host"] for entry in egress.refused] == ["pypi.org"]
 
 
 def test_a_list_has_names_of_hosts_only() -> None:
@@ -221,7 +237,8 @@ def test_task_check_lets_each_phase_reach_its_own_hosts(tmp_path: Path) -> None:
         assert good.exit_code == 0, good.output
         assert "reference passes: score 1" in good.output and "doing nothing fails: score 0" in good.output
         asked = [host.partition(".")[0] for host in hosts]
-        assert asked == ["build", "agent", "verify", "verify"]  # the image is built once
+        # The image is built once, and only the reference's agent asks; cheats are verified, too.
+        assert asked[:2] == ["build", "agent"] and len(asked) > 4 and set(asked[2:]) == {"verify"}
         refused = [json.loads(line) for line in (logs / "t/reference/refused_hosts.jsonl").read_text().splitlines()]
         assert [(entry["phase"], entry["host"]) for entry in refused] == [
             ("agent", "build.example"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bakeoff.workloads.tasks.proxy.powers import denied
 from workloads.tasks.proxied import PATHS, WIRES, error_of, lab, request
 from workloads.tasks.scripted import say
 
@@ -108,7 +109,65 @@ CASES: list[tuple[str, Json, str]] = [
     ("messages", {"messages": [{"role": "user", "content": {"type": "image", "source": {"type": "url", "url": "https://x.example"}}}]}, "remote_urls"),
     ("messages", {"tools": [{"googleSearch": {}}]}, "web_search"),
     ("messages", {"tools": [{"name": "f", "input_schema": {}, "codeExecution": {}}]}, "code_execution"),
+    # An item with an id alone is a reference, with or without a type; and a key that no list has may be a new power.
+    ("responses", {"input": [{"id": "rs_1"}]}, "stored_responses"),
+    ("responses", {"input": [{"type": None, "id": "rs_1"}]}, "stored_responses"),
+    ("responses", {"input": [{"role": "assistant", "id": "msg_1", "content": []}]}, "stored_responses"),
+    ("responses", {"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "stored_responses"),
+    ("responses", {"input": [{"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, "environment": {"type": "container_reference"}}]}, "containers"),
+    ("responses", {"input": [{"role": "user", "content": "hi", "attachments": [{"file": "f"}]}]}, "attachments"),
+    ("responses", {"input": user({"type": "input_text", "text": "hi", "uuid": "seen-by-others"})}, "uuid"),
+    ("responses", {"input": user({"type": "input_audio", "input_audio": {"data": "AAAA", "uri": "gs://bucket"}})}, "uri"),
+    ("responses", {"text": {"format": {"type": "json_schema", "schema_url": "https://x.example"}}}, "schema_url"),
+    ("responses", {"tools": [{"type": "shell", "environment": {"type": "local", "skills": [{"path": "x"}]}}]}, "skills"),
+    ("chat", {"messages": [{"role": "user", "content": "hi", "documents": [{"id": "d"}]}]}, "documents"),
+    ("chat", {"messages": user({"type": "text", "text": "hi", "uuid": "seen-by-others"})}, "uuid"),
+    ("chat", {"messages": user({"type": "image_url", "image_url": {"url": "data:,", "fallback": "https://x.example"}})}, "fallback"),
+    ("chat", {"tools": [{"type": "function", "function": {"name": "f", "googleSearch": {}}}]}, "web_search"),
+    ("chat", {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "server": "x"}}]}]}, "server"),
+    ("chat", {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "id": "kept"}}}, "id"),
+    ("messages", {"messages": [{"role": "user", "content": "hi", "container": "c"}]}, "containers"),
+    ("messages", {"messages": user({"type": "text", "text": "hi", "memory": "m"})}, "memory"),
+    ("messages", {"messages": user({"type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "scope": "global"}})}, "scope"),
+    ("messages", {"messages": user({"type": "image", "source": {"type": "base64", "data": "AAAA", "mirror": "https://x.example"}})}, "mirror"),
+    ("messages", {"system": [{"type": "text", "text": "hi", "skill_id": "s"}]}, "skill_id"),
+    ("messages", {"output_config": {"effort": "low", "webhook": "https://x.example"}}, "webhook"),
 ]  # fmt: skip
+
+GEMINI: list[tuple[Json, str]] = [
+    ({"contents": [{"role": "user", "parts": [], "cached": "c"}]}, "cached"),
+    ({"contents": [{"parts": [{"inlineData": {"data": "AAAA", "fileUri": "gs://b"}}]}]}, "file_uri"),
+    ({"contents": [{"parts": [{"function_call": {"name": "f", "server": "s"}}]}]}, "server"),
+    ({"contents": [{"parts": [{"functionResponse": {"name": "f", "parts": [{"inline_data": {"uri": "x"}}]}}]}]}, "uri"),
+    ({"tools": [{"functionDeclarations": [{"name": "f", "endpoint": "https://x.example"}]}]}, "endpoint"),
+    ({"toolConfig": {"retrievalConfig": {"latLng": {}}}}, "retrieval_config"),
+    ({"generationConfig": {"routing_config": {"autoMode": {}}}}, "routing_config"),
+]
+
+
+@pytest.mark.parametrize(("asked", "name"), GEMINI)
+def test_geminis_keys_are_on_a_list_at_every_level(asked: Json, name: str) -> None:
+    body = {"model": "m", "contents": [], **asked}
+    assert denied("gemini", body) == [name] and denied("gemini", body, [name]) == []
+
+
+def test_geminis_own_keys_are_fine_in_both_spellings() -> None:
+    parts = [
+        {"text": "hi", "thoughtSignature": "AAAA"},
+        {"inlineData": {"mimeType": "image/png", "data": "AAAA"}, "video_metadata": {"fps": 1}},
+        {"function_call": {"name": "f", "args": {"url": "https://x.example"}}},
+        {"functionResponse": {"id": "1", "name": "f", "response": {"output": "x", "file_uri": "y"}}},
+    ]
+    config = {"candidate_count": 1, "thinkingConfig": {"includeThoughts": True, "thinking_budget": 10}}
+    tools = [{"function_declarations": [{"name": "f", "parametersJsonSchema": {"type": "object", "any": {}}}]}]
+    choice = {"functionCallingConfig": {"mode": "AUTO"}}
+    body = {
+        "contents": [{"role": "user", "parts": parts}],
+        "generationConfig": config,
+        "tools": tools,
+        "toolConfig": choice,
+    }
+    assert denied("gemini", body) == []
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -177,6 +177,18 @@ def test_a_stream_says_the_same_as_the_whole_answer(
         assert [json.loads(call["function"]["arguments"])["command"] for call in made] == commands
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_any_odd_value_at_any_place_is_allowed_or_denied(name: str) -> None:
+    for path in list(places(CONVERSATION[name])):
+        for odd in ODD:
+            body = copy.deepcopy(CONVERSATION[name])
+            around: Any = body
+            for key in path[:-1]:
+                around = around[key]
+            around[path[-1]] = odd
+            assert isinstance(denied(name, body), list)  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=200, deadline=None)

@@ -139,6 +139,7 @@ class Messages(Wire):
                 input=integer(used.get("input_tokens")) + cached + written,
                 cached=cached,
                 cache_write=written,
+                cache_write_1h=integer(inner(used.get("cache_creation"), "ephemeral_1h_input_tokens")),
                 output=integer(used.get("output_tokens")),
                 reasoning=integer(inner(used.get("output_tokens_details"), "thinking_tokens")),
             )

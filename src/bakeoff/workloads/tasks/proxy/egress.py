@@ -33,6 +33,14 @@ MOST_REFUSED = 1000
 PORTS = (80, 443)
 """Where a host may be reached that is listed without a port."""
 _HOST = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(:\d{1,5})?")
+_REQUEST = re.compile(r"([A-Z]+) (\S+) HTTP/1\.[01]")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
+"""RFC 9112, 5: a bare CR or LF, a space before the colon or a folded line is a header to some servers and not to
+others."""
+EMBEDDING = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+"""IPv6 networks whose last 32 bits are an IPv4 address: compatible, mapped, translated, NAT64 (RFC 4291, 2765, 6052)."""
+LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
+"""RFC 8215: leads to IPv4 addresses that a network chooses, private ones included."""
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
@@ -64,12 +72,15 @@ def variables(port: int) -> dict[str, str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is neither this machine nor part of a private network."""
+    """Return whether an address is neither this machine nor part of a private network."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    if mapped is not None and not is_public(str(mapped)):  # an IPv4 address written as IPv6
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip.is_global and not ip.is_multicast
+    if any(ip in network for network in EMBEDDING):
+        return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
+    if ip.sixtofour is not None and not is_public(str(ip.sixtofour)):
         return False
-    return ip.is_global and not ip.is_multicast
+    return ip.is_global and not ip.is_multicast and not ip.is_site_local and ip not in LOCAL_NAT64
 
 
 def _is_address(host: str) -> bool:
@@ -167,7 +178,9 @@ class Egress(ThreadedServer):
         async with asyncio.timeout(HEAD_S):
             head = await reader.readuntil(b"\r\n\r\n")
         first, _, rest = head.decode("latin-1").partition("\r\n")
-        method, target, _ = first.split(" ")
+        if (line := _REQUEST.fullmatch(first)) is None:
+            raise Refused(400, "this is not a valid request line")
+        method, target = line.groups()
         if method == "CONNECT":
             host, _, port_text = target.rpartition(":")
             path, port = "", int(port_text)
@@ -177,13 +190,15 @@ class Egress(ThreadedServer):
                 raise Refused(400, "this is a proxy: send http://host/path or CONNECT host:port")
             host, port = url.hostname, url.port or 80
             path = f"{url.path or '/'}{'?' + url.query if url.query else ''}"
+        lines = rest.removesuffix("\r\n\r\n").split("\r\n") if rest.strip("\r\n") else []
+        if not all(map(_HEADER.fullmatch, lines)):
+            raise Refused(400, "a header is not valid", host, port)
         there, back = await self._open(host.lower().rstrip("."), port)
         try:
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
             else:
                 # The host that was checked, whatever the headers say; and one request for each connection.
-                lines = [line for line in rest.split("\r\n") if line]
                 kept = [line for line in lines if not re.match(r"(host|connection|proxy-[\w-]+)\s*:", line, re.I)]
                 name = host if port == 80 else f"{host}:{port}"
                 begin = [f"{method} {path} HTTP/1.1", f"host: {name}", "connection: close", *kept]

@@ -108,6 +108,8 @@ class Gemini(Wire):
         nested = body.pop("generateContentRequest", None)  # another way to write a request of countTokens
         if isinstance(nested, dict):
             body |= {camel(key): value for key, value in nested.items()}
+        if config := _settings(body):  # a key that is there in both spellings counts once, and is sent once
+            body["generationConfig"] = config
         return {**body, **found}
 
     def address(self, sent: Json) -> str:

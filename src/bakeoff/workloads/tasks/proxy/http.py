@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h11
 import httpx
@@ -193,6 +193,23 @@ class Exchange:
         if body.count(b",") + body.count(b"[") + body.count(b"{") > limits.values:
             raise self.exceeded("values", 413, f"the body has more than {limits.values} values")
         return bytes(body)
+
+    def check_size(self, body: Json) -> None:
+        """Raise HTTPException for a body whose lists are too long, or nested too deeply, for what is done with it."""
+        limits = self._proxy.limits
+        level: list[Json | list[Any]] = [body]
+        for _ in range(limits.depth):
+            level = [
+                inside
+                for value in level
+                for inside in (value.values() if isinstance(value, dict) else value)
+                if isinstance(inside, dict | list)
+            ]
+            if any(isinstance(value, list) and len(value) > limits.elements for value in level):
+                raise self.exceeded("elements", 413, f"a list in the body has more than {limits.elements} elements")
+            if not level:
+                return
+        raise self.exceeded("depth", 413, f"the body is nested more than {limits.depth} deep")
 
     def exceeded(self, limit: str, status: int, message: str) -> HTTPException:
         """The refusal of a request that meets a limit, which the run's results will show."""

@@ -3,7 +3,8 @@
 Providers offer tools of their own (web search, code interpreters, remote MCP servers), keep files and conversations, and
 fetch addresses that a request names. An agent with one of them is not in its sandbox any more: it can look up the
 solution, or leave something for the next run. So a request may only have fields, tools, items and content parts that
-are on a list here. Everything else is refused by name, and a run may use it if the experiment file allows that name:
+are on a list here, and these only keys that are on one. Everything else is refused by name, and a run may use it if the
+experiment file allows that name:
 
     allow_provider_tools = ["web_search"]
 
@@ -15,10 +16,11 @@ One name means the same in every API; a field, tool or part that no API of ours 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bakeoff.workloads.tasks.proxy.gemini import camel
 from bakeoff.workloads.tasks.proxy.wire import Json, WireName, inner, objects
 
 FILES, URLS, STORED = "files", "remote_urls", "stored_responses"
@@ -59,10 +61,36 @@ def _set_of(words: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """The keys that an object may have, and the shapes of objects below them. Below other keys anything may be."""
+
+    keys: frozenset[str]
+    below: Mapping[str, Shape]
+
+    @classmethod
+    def of(cls, keys: str, **below: Shape) -> Shape:
+        return cls(_set_of(keys) | below.keys(), below)
+
+    def unlisted(self, value: Any) -> Iterator[str]:
+        """Names of keys that an object, or the objects of a list, must not have. A key without a value asks nothing."""
+        for part in _several(value):
+            for key, inside in part.items():
+                if key in self.below:
+                    yield from self.below[key].unlisted(inside)
+                elif key not in self.keys and inside not in (None, False, "", []):
+                    yield _name(key)
+
+    def in_camel_case_too(self) -> Shape:
+        """The same shape for an API that knows every key in two spellings."""
+        below = {key: shape.in_camel_case_too() for key, shape in self.below.items()}
+        return Shape(self.keys | {camel(key) for key in self.keys}, below | {camel(key): below[key] for key in below})
+
+
+@dataclass(frozen=True)
 class Powers:
     """What a request of one API may have."""
 
-    fields: frozenset[str]
+    shape: Shape
     """Keys of the body that are passed on."""
     escapes: Callable[[Json], Iterator[str]]
     """Names for what is in those keys and is not on a list."""
@@ -74,8 +102,8 @@ def denied(wire: WireName, body: Json, allowed: Collection[str] = ()) -> list[st
     """Names of everything in a request that the run may not use, each once."""
     powers = POWERS[wire]
     # A key with nothing in it (`background: false`, `mcp_servers: []`) asks for nothing. It is not passed on.
-    unknown = [key for key, value in body.items() if value and key not in powers.fields | powers.left_out]
-    names = [_name(key) for key in unknown if key not in allowed]
+    passed = {key: value for key, value in body.items() if value and key not in powers.left_out and key not in allowed}
+    names = list(powers.shape.unlisted(passed))
     tier = body.get("service_tier") or body.get("serviceTier")
     if tier and tier not in USUAL_TIERS:  # others have another price and another speed
         names.append("service_tier")
@@ -89,7 +117,7 @@ def passed_on(wire: WireName, body: Json, allowed: Collection[str], scope: Calla
     kept = {
         key: value
         for key, value in body.items()
-        if key in powers.fields or key in allowed or (key not in powers.left_out and _name(key) in allowed)
+        if key in powers.shape.keys or key in allowed or (key not in powers.left_out and _name(key) in allowed)
     }
     kept |= {key: scope(str(kept[key])) for key in UNSHARED if kept.get(key)}
     if wire == "responses" and STORED not in allowed:
@@ -134,11 +162,26 @@ def _fetched(part: Json) -> Iterator[str]:
             yield URLS
 
 
-def _keys(tool: Json, own: Collection[str]) -> Iterator[str]:
-    """Keys of a tool that the client runs which are tools of a provider: LiteLLM takes `{"googleSearch": {}}` so."""
-    for key, value in tool.items():
-        if value is not None and key not in own:
-            yield _name(key)
+_CACHE_MARK = Shape.of("type ttl")
+_GRAMMAR = Shape.of("type syntax definition", grammar=Shape.of("syntax definition"))
+_FORMAT = Shape.of("type name description schema strict", json_schema=Shape.of("name description schema strict"))
+_REASONING = Shape.of("effort summary generate_summary max_tokens exclude enabled")
+_THINKING = Shape.of("type budget_tokens display keep clear_thinking")
+_STREAM = Shape.of("include_usage include_obfuscation continuous_usage_stats")
+_CHOICE = Shape.of(
+    "type name mode tools disable_parallel_tool_use",
+    function=Shape.of("name"),
+    custom=Shape.of("name"),
+    allowed_tools=Shape.of("mode tools"),
+)
+# A tool that the client runs. Keys matter here, too: LiteLLM takes `{"googleSearch": {}}` for a tool of Gemini's.
+_CHAT_FUNCTION = Shape.of("name description parameters strict")
+_CHAT_TOOL = Shape.of(
+    "type strict defer_loading",
+    function=_CHAT_FUNCTION,
+    custom=Shape.of("name description", format=_GRAMMAR),
+    cache_control=_CACHE_MARK,
+)
 
 
 def _chosen(choice: Any, own: Collection[str]) -> Iterator[str]:
@@ -166,7 +209,44 @@ _CHAT_FIELDS = _set_of(
 _CHAT_PARTS = _set_of(
     "text refusal image_url video_url audio_url file input_audio thinking reasoning redacted_thinking"
 )
-_CHAT_TOOL = _set_of("type function custom strict cache_control defer_loading")
+_CHAT_PART = Shape.of(
+    "type text refusal thinking reasoning signature data file_id file_url document_url filename",
+    image_url=Shape.of("url detail format"),
+    video_url=Shape.of("url fps max_frames"),
+    audio_url=Shape.of("url"),
+    file=Shape.of("file_id file_data file_url filename format"),
+    input_audio=Shape.of("data format"),
+    cache_control=_CACHE_MARK,
+)
+_CHAT_MESSAGE = Shape.of(
+    # Histories repeat what servers added to their answers: vLLM, DeepSeek, OpenRouter and LiteLLM each have their own.
+    "role content name tool_call_id refusal reasoning reasoning_content reasoning_details thinking_blocks annotations "
+    "provider_specific_fields prefix partial",
+    audio=Shape.of("id data transcript expires_at"),
+    function_call=Shape.of("name arguments"),
+    cache_control=_CACHE_MARK,
+    tool_calls=Shape.of(
+        "id type index provider_specific_fields",
+        function=Shape.of("name arguments provider_specific_fields"),
+        custom=Shape.of("name input"),
+        extra_content=Shape.of("", google=Shape.of("thought_signature")),
+    ),
+)
+_CHAT = Shape(
+    _CHAT_FIELDS,
+    {
+        "messages": _CHAT_MESSAGE,
+        "functions": _CHAT_FUNCTION,
+        "stream_options": _STREAM,
+        "tool_choice": _CHOICE,
+        "function_call": Shape.of("name"),
+        "response_format": _FORMAT,
+        "reasoning": _REASONING,
+        "thinking": _THINKING,
+        "prediction": Shape.of("type", content=Shape.of("type text")),
+        "usage": Shape.of("include"),
+    },
+)
 
 
 def _chat_escapes(body: Json) -> Iterator[str]:
@@ -174,14 +254,17 @@ def _chat_escapes(body: Json) -> Iterator[str]:
         if tool.get("type", "function") not in ("function", "custom"):
             yield _name(tool.get("type"))
         else:
-            yield from _keys(tool, _CHAT_TOOL)
+            yield from _CHAT_TOOL.unlisted(tool)
     yield from _chosen(body.get("tool_choice"), ("function", "custom", "allowed_tools"))
     for message in _several(body.get("messages")):
         if inner(message.get("audio"), "id"):
             yield STORED
         for part in _several(message.get("content")):
-            if part.get("type", "text") not in _CHAT_PARTS:
-                yield _name(part["type"])
+            kind = str(part.get("type", "text"))
+            if kind not in _CHAT_PARTS:
+                yield _name(kind)
+            else:
+                yield from _CHAT_PART.unlisted(part)
             for place in (part, *_several(part.get("file")), *_several(part.get("input_audio"))):
                 yield from _fetched(place)
 
@@ -200,10 +283,34 @@ _RESPONSES_PARTS = _set_of(
     "input_text output_text text summary_text reasoning_text refusal input_image input_file input_audio "
     "encrypted_content"
 )
-
-
-_RESPONSES_TOOL = _set_of(
-    "type name description parameters strict format output_schema defer_loading namespace cache_control"
+_CLIENT_TOOL_TYPES = ("function", "custom", "local_shell", "apply_patch", "namespace", "shell", "tool_search")
+_RESPONSES_TOOL = Shape.of(
+    "type name description parameters strict output_schema defer_loading namespace execution tools",
+    format=_GRAMMAR,
+    cache_control=_CACHE_MARK,
+    environment=Shape.of("type"),
+)
+_RESPONSES_ITEM = Shape.of(
+    "type id status role content name phase summary encrypted_content call_id arguments namespace output input action "
+    "operation execution tools max_output_length ghost_commit",
+    environment=Shape.of("type"),
+)
+_RESPONSES_PART = Shape.of(
+    "type text refusal image_url detail file_id file_url file_data filename format data annotations logprobs "
+    "encrypted_content stdout stderr outcome",
+    input_audio=Shape.of("data format"),
+    cache_control=_CACHE_MARK,
+)
+_REFERENCE = _set_of("type id status role")
+"""An item with an id and nothing else stands for one that the provider keeps."""
+_RESPONSES = Shape(
+    _RESPONSES_FIELDS,
+    {
+        "stream_options": _STREAM,
+        "tool_choice": _CHOICE,
+        "reasoning": _REASONING,
+        "text": Shape.of("verbosity", format=_FORMAT),
+    },
 )
 
 
@@ -213,18 +320,27 @@ def _responses_escapes(body: Json) -> Iterator[str]:
         body.get("tool_choice"), ("function", "custom", "allowed_tools", "shell", "local_shell", "apply_patch")
     )
     for item in [*_several(body.get("input")), *_several(body.get("instructions"))]:
-        kind = str(item.get("type", "message"))
-        if kind not in _CLIENT_ITEMS:
+        kind = str(item.get("type") or "message")
+        if item.get("id") and not {key for key, value in item.items() if value} - _REFERENCE:
+            yield STORED
+        elif kind not in _CLIENT_ITEMS:
             yield _item_name(kind)
+        else:
+            yield from _RESPONSES_ITEM.unlisted(item)
+        if inner(item.get("environment"), "type") not in (None, "local"):
+            yield "containers"
         yield from _responses_tools(_several(item.get("tools")))  # those that a search of the client has found
         for key in ("content", "output"):
             for part in _several(item.get(key)):
                 yield from _responses_part(part)
+        yield from Shape.of("type text").unlisted(item.get("summary"))
 
 
 def _responses_tools(tools: list[Json]) -> Iterator[str]:
     for tool in tools:
         kind = tool.get("type")
+        if kind in _CLIENT_TOOL_TYPES:
+            yield from _RESPONSES_TOOL.unlisted(tool)
         if kind == "namespace":
             yield from _responses_tools(_several(tool.get("tools")))
         elif kind == "shell":  # in a container of the provider, unless it says that the client runs it
@@ -233,10 +349,8 @@ def _responses_tools(tools: list[Json]) -> Iterator[str]:
         elif kind == "tool_search":
             if tool.get("execution") != "client":
                 yield "tool_search"
-        elif kind not in ("function", "custom", "local_shell", "apply_patch"):
+        elif kind not in _CLIENT_TOOL_TYPES:
             yield _name(kind)
-        else:
-            yield from _keys(tool, _RESPONSES_TOOL)
 
 
 def _responses_part(part: Json) -> Iterator[str]:
@@ -245,6 +359,8 @@ def _responses_part(part: Json) -> Iterator[str]:
     # The output of a shell call has entries without a type.
     if kind is not None and str(kind) not in _RESPONSES_PARTS:
         yield _name(kind) if kind != "computer_screenshot" else "computer"
+    else:
+        yield from _RESPONSES_PART.unlisted(part)
 
 
 _MESSAGES_FIELDS = _set_of(
@@ -253,9 +369,30 @@ _MESSAGES_FIELDS = _set_of(
 )
 # Tools whose schema is Anthropic's and which the client runs.
 _CLIENT_TOOLS = re.compile(r"custom|(bash|text_editor|memory)_\d+")
-_MESSAGES_TOOL = _set_of(
-    "type name description input_schema input_examples cache_control strict defer_loading eager_input_streaming "
-    "allowed_callers max_characters"
+_MESSAGES_TOOL = Shape.of(
+    "type name description input_schema input_examples strict defer_loading eager_input_streaming allowed_callers "
+    "max_characters",
+    cache_control=_CACHE_MARK,
+)
+_BLOCK = Shape.of(
+    "type text citations title context id name input tool_use_id content is_error thinking signature data tool_name",
+    source=Shape.of("type media_type data url file_id content"),
+    caller=Shape.of("type"),
+    cache_control=_CACHE_MARK,
+)
+_CLIENT_BLOCKS = _set_of(
+    "text image document tool_use tool_result search_result thinking redacted_thinking tool_reference"
+)
+_MESSAGES = Shape(
+    _MESSAGES_FIELDS,
+    {
+        "messages": Shape.of("role content"),
+        "tool_choice": _CHOICE,
+        "thinking": _THINKING,
+        "output_config": Shape.of("effort", format=_FORMAT),
+        "output_format": _FORMAT,
+        "cache_control": _CACHE_MARK,
+    },
 )
 
 
@@ -265,7 +402,7 @@ def _messages_escapes(body: Json) -> Iterator[str]:
         if not _CLIENT_TOOLS.fullmatch(str(kind)):
             yield _name(kind)
         else:
-            yield from _keys(tool, _MESSAGES_TOOL)
+            yield from _MESSAGES_TOOL.unlisted(tool)
     yield from _chosen(body.get("tool_choice"), ("auto", "any", "tool", "none"))
     for block in _several(body.get("system")):
         yield from _block(block)
@@ -275,7 +412,9 @@ def _messages_escapes(body: Json) -> Iterator[str]:
 
 
 def _block(block: Json) -> Iterator[str]:
-    kind = block.get("type")
+    kind = str(block.get("type"))
+    if kind in _CLIENT_BLOCKS:
+        yield from _BLOCK.unlisted(block)
     if kind in ("image", "document"):
         source = inner(block.get("source"), "type")
         if source == "url":
@@ -291,7 +430,7 @@ def _block(block: Json) -> Iterator[str]:
             yield from _block(part)
     elif kind == "server_tool_use":
         yield _name(block.get("name"))
-    elif kind not in ("text", "tool_use", "thinking", "redacted_thinking", "tool_reference"):
+    elif kind not in _CLIENT_BLOCKS:
         yield _item_name(kind)
 
 
@@ -302,13 +441,43 @@ _GEMINI_PARTS = _set_of(
     "text thought thought_signature inline_data function_call function_response video_metadata media_resolution "
     "part_metadata"
 )
+_GEMINI_DECLARATION = Shape.of(
+    "name description behavior parameters parameters_json_schema response response_json_schema"
+).in_camel_case_too()
+_GEMINI_PART = Shape.of(
+    "",
+    inline_data=Shape.of("mime_type data display_name"),
+    function_call=Shape.of("id name args partial_args will_continue"),
+    function_response=Shape.of("id name response parts scheduling will_continue"),
+    video_metadata=Shape.of("start_offset end_offset fps"),
+    media_resolution=Shape.of("level"),
+).in_camel_case_too()
+_GEMINI = Shape(
+    _GEMINI_FIELDS,
+    {
+        "contents": Shape.of("role parts"),
+        "systemInstruction": Shape.of("role parts"),
+        "safetySettings": Shape.of("category threshold method"),
+        "toolConfig": Shape.of(
+            "", function_calling_config=Shape.of("mode allowed_function_names stream_function_call_arguments")
+        ).in_camel_case_too(),
+        "generationConfig": Shape.of(
+            "stop_sequences response_mime_type response_schema response_json_schema _response_json_schema "
+            "response_modalities candidate_count max_output_tokens temperature top_p top_k seed presence_penalty "
+            "frequency_penalty response_logprobs logprobs media_resolution audio_timestamp",
+            thinking_config=Shape.of("include_thoughts thinking_budget thinking_level"),
+        ).in_camel_case_too(),
+    },
+)
 
 
 def _gemini_escapes(body: Json) -> Iterator[str]:
     for tool in _several(body.get("tools")):
         # A tool of the provider is a key, and `{}` is enough to switch it on.
         for key, value in tool.items():
-            if value is not None and _name(key) != "function_declarations":
+            if _name(key) == "function_declarations":
+                yield from _GEMINI_DECLARATION.unlisted(value)
+            elif value is not None:
                 yield _name(key)
     for content in [*_several(body.get("contents")), *_several(body.get("systemInstruction"))]:
         for part in _several(content.get("parts")):
@@ -325,6 +494,8 @@ def _gemini_part(part: Json) -> Iterator[str]:
             yield "code_execution"
         elif value is not None and name not in _GEMINI_PARTS:
             yield name
+        elif key in _GEMINI_PART.below:
+            yield from _GEMINI_PART.below[key].unlisted(value)
         if name == "function_response":
             for inside in _several(inner(value, "parts")):
                 yield from _gemini_part(inside)
@@ -332,13 +503,13 @@ def _gemini_part(part: Json) -> Iterator[str]:
 
 POWERS: dict[WireName, Powers] = {
     "chat": Powers(
-        _CHAT_FIELDS, _chat_escapes, frozenset({"metadata", "user", "safety_identifier", "prompt_cache_retention"})
+        _CHAT, _chat_escapes, frozenset({"metadata", "user", "safety_identifier", "prompt_cache_retention"})
     ),
     "responses": Powers(
-        _RESPONSES_FIELDS,
+        _RESPONSES,
         _responses_escapes,
         frozenset({"metadata", "user", "safety_identifier", "client_metadata", "prompt_cache_retention"}),
     ),
-    "messages": Powers(_MESSAGES_FIELDS, _messages_escapes, frozenset({"metadata"})),
-    "gemini": Powers(_GEMINI_FIELDS, _gemini_escapes, frozenset({"labels"})),
+    "messages": Powers(_MESSAGES, _messages_escapes, frozenset({"metadata"})),
+    "gemini": Powers(_GEMINI, _gemini_escapes, frozenset({"labels"})),
 }

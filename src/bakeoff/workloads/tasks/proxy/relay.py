@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import msgspec
 from httpx_sse._decoders import SSEDecoder
+from starlette.exceptions import HTTPException
 
 from bakeoff.errors import UsageError
 from bakeoff.workloads.tasks.proxy.powers import denied, passed_on
@@ -321,7 +322,15 @@ class Relay:
 
         Raises what `Exchange.body` raises, and OSError if nothing is recorded.
         """
-        body = json_object(await self.exchange.body())
+        try:
+            body = json_object(await self.exchange.body())
+            if isinstance(body, dict):
+                self.exchange.check_size(body)
+        except HTTPException as refusal:  # `Server` answers
+            self.call.status = refusal.status_code
+            self._failed("client", refusal.detail)
+            self._record(None, None)
+            raise
         try:
             if isinstance(body, str):
                 raise BadRequest(body)

@@ -78,6 +78,10 @@ class GatewayLimits(BaseModel):
     """Of one request. Providers accept about as much."""
     values: Annotated[int, Field(ge=1)] = 500_000
     """Objects, lists and their elements in one body."""
+    depth: Annotated[int, Field(ge=1)] = 128
+    """Objects and lists inside one another in one body."""
+    elements: Annotated[int, Field(ge=1)] = 20_000
+    """Of one list in a body: messages, parts, tools."""
     memory: Size = 128 << 20
     """The bodies of all requests that are open at once."""
     connections: Annotated[int, Field(ge=1)] = 256

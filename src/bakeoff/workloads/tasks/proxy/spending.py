@@ -31,8 +31,13 @@ MEDIA_BYTES_PER_TOKEN = 10
 """At least so many bytes of a picture, a document or a recording (as base64) make a token."""
 LONGEST_TEXT = 1 << 20
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_\-]{2000,}")
-_MEDIA_KEYS = frozenset({"url", "image_url", "video_url", "audio_url", "file_url", "data", "file_data"})
-"""Keys of content parts that hold pictures and the like. The same bytes in a text are text, and are paid as text."""
+_MEDIA = re.compile(
+    r"(messages|input|contents|system|instructions|systemInstruction)"
+    r"(/content|/output|/parts|/source|/function_?[rR]esponse)*"
+    r"(/(image|video|audio|file)_url(/url)?|/input_audio/data|(/file)?/file_data|/source/data|/inline_?[dD]ata/data)"
+)
+"""Where requests hold pictures and the like. The same bytes elsewhere (a text, arguments of a tool, a schema) are text,
+and are paid as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +71,17 @@ class Asked:
         return self.letters + max(self.media * MEDIA_TOKENS, self.media_bytes // MEDIA_BYTES_PER_TOKEN)
 
 
-def _without_media(value: Any, media: list[int], key: str = "") -> Any:
-    """What of a request is text; `media` gets the size of everything else."""
+def _without_media(value: Any, media: list[int], path: str = "") -> Any:
+    """Return what of a request is text; `media` gets the size of everything else. `path` has the keys above `value`."""
     if isinstance(value, str):
-        if key in _MEDIA_KEYS and (value.startswith("data:") or _ENCODED.fullmatch(value, 0, LONGEST_TEXT)):
+        if _MEDIA.fullmatch(path) and (value.startswith("data:") or _ENCODED.fullmatch(value, 0, LONGEST_TEXT)):
             media.append(len(value))
             return ""
         return value
     if isinstance(value, list):
-        return [_without_media(part, media, key) for part in value]
-    if isinstance(value, dict):
-        return {name: _without_media(part, media, name) for name, part in value.items()}
+        return [_without_media(part, media, path) for part in value]
+    if isinstance(value, dict) and value.get("type") != "text":  # a document may be text, in a place for media
+        return {key: _without_media(part, media, f"{path}/{key}" if path else key) for key, part in value.items()}
     return value
 
 
@@ -107,8 +112,7 @@ def dollars(price: Price | None, tokens: float, answered: float) -> float:
     """Most that so many tokens cost; 0 if the price is not known."""
     if price is None:
         return 0.0
-    asked = max(price.input, price.cache_write or 0.0)
-    return (tokens * asked + answered * price.output) / MILLION
+    return (tokens * max(price.input, *price.written) + answered * price.output) / MILLION
 
 
 @dataclass(slots=True)
@@ -194,13 +198,17 @@ class Spending:
         """Tokens of the request, all tokens, and dollars that a call is expected to use.
 
         A client sends its whole history with every call, so requests grow, and so does what they cost: in proportion to
-        the calls so far. The first call is expected to have the shortest answer.
+        the calls so far. The first call is expected to have the shortest answers, and no call to have shorter ones.
         """
+        shortest = SHORTEST_ANSWER * asked.answers
         if not self._letters:
             input = asked.letters // LETTERS_PER_TOKEN + asked.media * MEDIA_TOKENS
-            return input, input + SHORTEST_ANSWER, dollars(price, input, SHORTEST_ANSWER)
+            return input, input + shortest, dollars(price, input, shortest)
         part = asked.letters / self._letters
-        return round(part * self._counted_input), part * self._counted_tokens, part * self._counted_cost
+        input, tokens, cost = round(part * self._counted_input), part * self._counted_tokens, part * self._counted_cost
+        if asked.answers > 1:
+            tokens, cost = max(tokens, input + shortest), max(cost, dollars(price, input, shortest))
+        return input, tokens, cost
 
     def _exceeded(self, tokens: float, cost: float) -> Limit | None:
         """The limit that this would exceed on top of what was spent."""

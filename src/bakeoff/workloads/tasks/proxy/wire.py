@@ -34,21 +34,35 @@ class BadRequest(ValueError):
 
 
 class Price(BaseModel):
-    """Dollars per million tokens. Cached and cache-written input cost as much as plain input unless they are set."""
+    """Dollars per million tokens. Cached and cache-written input cost as much as plain input unless they are set.
+
+    `cache_write_1h` is for what a cache keeps for an hour (default: as `cache_write`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     input: NonNegativeFloat
     output: NonNegativeFloat
     cached: NonNegativeFloat | None = None
     cache_write: NonNegativeFloat | None = None
+    cache_write_1h: NonNegativeFloat | None = None
+
+    @property
+    def written(self) -> tuple[float, float]:
+        """The prices of input that is written to the cache: for some minutes, and for an hour."""
+        short = self.input if self.cache_write is None else self.cache_write
+        return short, short if self.cache_write_1h is None else self.cache_write_1h
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens of one call. `input` includes `cached` and `cache_write`; `output` includes `reasoning`."""
+    """Tokens of one call.
+
+    `input` includes `cached` and `cache_write`, which includes `cache_write_1h`; `output` includes `reasoning`.
+    """
 
     input: int = 0
     cached: int = 0
     cache_write: int = 0
+    cache_write_1h: int = 0
     output: int = 0
     reasoning: int = 0
     cost: float | None = None
@@ -66,9 +80,10 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             return self.cost
         plain = max(0, self.input - self.cached - self.cache_write)
         cached = price.input if price.cached is None else price.cached
-        cache_write = price.input if price.cache_write is None else price.cache_write
-        total = plain * price.input + self.cached * cached + self.cache_write * cache_write
-        return (total + self.output * price.output) / MILLION
+        short, hour = price.written
+        hourly = min(self.cache_write, self.cache_write_1h)
+        written = (self.cache_write - hourly) * short + hourly * hour
+        return (plain * price.input + self.cached * cached + written + self.output * price.output) / MILLION
 
 
 class ModelRequest(msgspec.Struct, frozen=True):

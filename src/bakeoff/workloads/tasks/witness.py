@@ -1,12 +1,13 @@
-"""Turns a hidden test into one that must fail, inside the sandbox; `pytest_in_box.py` loads this file there.
+"""Changes hidden tests while Python compiles them, inside the sandbox, so that they say what happened in them;
+`pytest_in_box.py` loads this file there.
 
-    assert add(2, 3) == 5         becomes a comparison of add(2, 3) with a value that is not 5
-    assert ready(), "not yet"     becomes `assert not ready()`
+    def test_add():                 def test_add():
+        assert add(2, 3) == 5           assert (_left := add(2, 3)) == (_right := 5)
+                                        _compared(_left, _right)
+                                        _ended(...)
 
-A test without an assertion that it certainly reaches fails at its end. So whatever the work does, such a test passes
-only if something keeps failures from being seen, and a comparison with another value holds only for an object that is
-equal to everything. The file itself stays as it is: it is changed while Python compiles it. Names, lines and the
-command line are the same, so that the work cannot tell by them which of the two runs it is in.
+A test has passed only if it says that it came to its end, whatever pytest reports about it. A comparison that holds is
+repeated with another value: an object that is equal to that, too, is equal to everything. The file itself stays as it is.
 Written for any Python from 3.8 on; it imports nothing of this package.
 """
 
@@ -19,8 +20,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-HELPER = "__same_as_another__"
-END = "nothing failed, although every assertion is inverted"
+ENDED, COMPARED = "__test_ended__", "__test_compared__"
+LEFT, RIGHT = "__test_left__", "__test_right__"
 EQUALITIES = (
     "assertEqual", "assertEquals", "assertAlmostEqual", "assertCountEqual", "assertDictEqual", "assertIs",
     "assertListEqual", "assertMultiLineEqual", "assertSequenceEqual", "assertSetEqual", "assertTupleEqual",
@@ -28,10 +29,14 @@ EQUALITIES = (
     "assert_frame_equal", "assert_index_equal", "assert_series_equal",
 )  # fmt: skip
 SIMPLE = (int, float, complex, str, bytes, bool, type(None))
+MAX_PARTS = 10_000
+"""Parts of a value that is changed for the second comparison; larger ones are not compared again."""
 
 
-def install(script: str, invert: bool, liar: Callable[[str], None], trusted: set[str]) -> None:
-    """Have pytest compile `script` with inverted assertions, if `invert` is set.
+def install(
+    script: str, key: str, ended: Callable[[str], None], liar: Callable[[str], None], trusted: set[str]
+) -> None:
+    """Have pytest compile `script` so that its tests call `ended` with `key` at their end.
 
     `liar` gets the name of a type whose values are equal to values that differ, unless it is one of `trusted`.
     """
@@ -39,22 +44,22 @@ def install(script: str, invert: bool, liar: Callable[[str], None], trusted: set
 
     def parse(source: Any, filename: Any = "<unknown>", *more: Any, **options: Any) -> Any:
         tree = ast.parse(source, filename, *more, **options)
-        if invert and os.path.realpath(os.fspath(filename)) == script:
-            tree = ast.fix_missing_locations(Inverter().visit(tree))
+        if os.path.realpath(os.fspath(filename)) == script:
+            tree = ast.fix_missing_locations(Module(key).visit(tree))
         return tree
 
-    # `ast` as pytest's rewriter sees it, and in both runs alike.
     rewrite.ast = types.SimpleNamespace(**{**vars(ast), "parse": parse})  # type: ignore[assignment, attr-defined]
-    vars(sys.modules["builtins"])[HELPER] = EqualityProbe(liar, trusted)
+    builtin = vars(sys.modules["builtins"])
+    builtin[ENDED], builtin[COMPARED] = ended, Comparison(liar, trusted)
 
 
-def derivable(source: str) -> set[str]:
-    """The tests in a script that `install` turns around: `test_x`, or `TestY::test_x`."""
+def witnesses(source: str) -> set[str]:
+    """The tests in a script that `install` changes: `test_x`, or `TestY::test_x`."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return set()
-    return {"::".join(names) for names, _ in tests(tree)}
+    return {"::".join(names) for names, function in tests(tree) if not generates(function)}
 
 
 def tests(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -72,38 +77,59 @@ def is_test(node: ast.AST) -> bool:
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test")
 
 
-class Inverter(ast.NodeTransformer):
-    """Inverts the assertions of test functions. Helpers, fixtures and functions inside of tests stay as they are."""
+def generates(function: Any) -> bool:
+    """Whether a function is a generator, which need not come to its end."""
+    return any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(function))
+
+
+class Module(ast.NodeTransformer):
+    """Changes the test functions of a module. Helpers, fixtures and functions inside of tests stay as they are."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
 
     def visit_Module(self, node: ast.Module) -> ast.Module:
         for _, function in tests(node):
-            certain = any(isinstance(part, ast.Assert) for part in function.body) and not any(
-                isinstance(part, ast.Return) for statement in function.body for part in ast.walk(statement)
-            )
-            function.body = [Body().visit(part) for part in function.body]
-            if not certain:
-                # Placed in the last line, so that tracebacks and line numbers stay those of the file.
-                end = ast.parse(f"raise AssertionError({END!r})").body[0]
-                function.body.append(ast.copy_location(end, function.body[-1]))
+            if not generates(function):
+                body = Body(self.key)
+                changed = [body.visit(part) for part in function.body]
+                function.body = [part for parts in changed for part in (parts if isinstance(parts, list) else [parts])]
+                # In the last line, so that tracebacks and line numbers stay those of the file.
+                function.body.append(ast.copy_location(body.end(), function.body[-1]))
         return node
 
 
 class Body(ast.NodeTransformer):
     """The statements of one test function."""
 
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def end(self) -> ast.stmt:
+        return ast.parse(f"{ENDED}({self.key!r})").body[0]
+
     def skip(self, node: Any) -> Any:
         return node
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = skip
 
-    def visit_Return(self, node: ast.Return) -> ast.AST:
-        """A test that returns early has passed, and must not."""
-        return ast.copy_location(ast.parse(f"raise AssertionError({END!r})").body[0], node)
+    def visit_Return(self, node: ast.Return) -> Any:
+        """A test that returns has come to its end."""
+        return [ast.copy_location(self.end(), node), node]
 
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        return ast.copy_location(ast.Assert(test=inverted(node.test), msg=None), node)
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        test = node.test
+        if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+            return node
+        names = [ast.Name(id=name, ctx=ast.Store()) for name in (LEFT, RIGHT)]
+        sides = [test.left, test.comparators[0]]
+        test.left, test.comparators[0] = (
+            ast.copy_location(ast.NamedExpr(target=name, value=side), side)
+            for name, side in zip(names, sides)  # noqa: B905 - not in Python 3.8
+        )
+        return [node, ast.copy_location(ast.parse(f"{COMPARED}({LEFT}, {RIGHT})").body[0], node)]
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+    def visit_Expr(self, node: ast.Expr) -> Any:
         """`self.assertEqual(a, b)` of unittest is a comparison too, and so are functions of NumPy and pandas."""
         call = node.value
         if (
@@ -112,23 +138,12 @@ class Body(ast.NodeTransformer):
             and len(call.args) >= 2
             and not any(isinstance(part, ast.Starred) for part in call.args)
         ):
-            test = compared(call.args[0], call.args[1], call)
-            return ast.copy_location(ast.Assert(test=test, msg=None), node)
+            for position, name in enumerate((LEFT, RIGHT)):
+                side = call.args[position]
+                target = ast.Name(id=name, ctx=ast.Store())
+                call.args[position] = ast.copy_location(ast.NamedExpr(target=target, value=side), side)
+            return [node, ast.copy_location(ast.parse(f"{COMPARED}({LEFT}, {RIGHT})").body[0], node)]
         return node
-
-
-def inverted(test: ast.expr) -> ast.expr:
-    """An expression that is true only if something is wrong."""
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-        return compared(test.left, test.comparators[0], test)
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return ast.copy_location(ast.BoolOp(op=ast.Or(), values=[inverted(part) for part in test.values]), test)
-    return ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test)
-
-
-def compared(left: ast.expr, right: ast.expr, place: ast.AST) -> ast.expr:
-    call = ast.Call(func=ast.Name(id=HELPER, ctx=ast.Load()), args=[left, right], keywords=[])
-    return ast.fix_missing_locations(ast.copy_location(call, place))
 
 
 class Another:
@@ -138,23 +153,26 @@ class Another:
         return "another value"
 
 
-class EqualityProbe:
-    """Called in place of `left == right`: whether one of them is equal to a value that the other is not."""
+class Comparison:
+    """Called after `left == right` held: whether one of them is equal to a value that the other is not."""
 
     def __init__(self, liar: Callable[[str], None], trusted: set[str]) -> None:
         self.liar = liar
         self.trusted = trusted
 
-    def __call__(self, left: Any, right: Any) -> bool:
+    def __call__(self, left: Any, right: Any) -> None:
         for one, other in ((left, right), (right, left)):
             changed = another(other)
             # Only a plain value is changed in a way that any honest object must notice.
-            if changed is not None and bool(one == changed):
-                kind = self.odd_type(one)
-                if kind:
-                    self.liar(kind)
-                    return True
-        return False
+            if changed is None:
+                continue
+            try:
+                same = bool(one == changed)
+            except Exception:  # arrays and expressions have no truth value
+                continue
+            kind = self.odd_type(one) if same else ""
+            if kind:
+                self.liar(kind)
 
     def odd_type(self, value: Any, depth: int = 0) -> str:
         """The name of a type in `value` that decides for itself what it is equal to; empty if there is none.
@@ -185,6 +203,8 @@ def another(value: Any, depth: int = 0) -> Any:
         return value + b"\0x"
     if value is None:
         return Another()
+    if kind in (list, tuple, dict, set, frozenset) and len(value) > MAX_PARTS:
+        return None
     if kind in (list, tuple) and depth < 5:
         parts = [part if (new := another(part, depth + 1)) is None else new for part in value]
         if not parts or all(a is b for a, b in zip(parts, value)):  # noqa: B905 - not in Python 3.8
