@@ -204,3 +204,42 @@ def test_one_job_for_each_run_where_accounting_wants_it(desk: Desk) -> None:
     tried = desk.attempts()
     assert [entries[0]["status"] for entries in tried] == ["succeeded"] * 3
     assert len({entries[0]["node"] for entries in tried}) == 3
+
+
+def test_a_node_with_other_modules_is_refused_and_gets_the_runs_of_one_that_is_set_aside(desk: Desk) -> None:
+    for name in ("n1", "n2"):
+        (desk.place / "modules" / name).mkdir(parents=True)
+        (desk.place / "modules" / name / "lib.py").write_text(f"NODE = {name!r}\n")
+    work = """
+import lib, time
+from pathlib import Path
+
+def run(ctx):
+    while not Path("../go").exists() and not ctx.cancelled:
+        time.sleep(0.05)
+    return {"node": lib.NODE}
+"""
+    setup = f'setup = ["export PYTHONPATH={desk.place}/modules/$SLURMD_NODENAME"]\n'
+    desk.write(
+        f"workload = 'python'\nseeds = 6\nparams = {{ function = 'work:run' }}\n{EXECUTOR}same_packages = true\n{setup}",
+        work=work,
+    )
+    process = desk.start()
+
+    def refused() -> dict[str, str]:
+        with closing(desk.edition()) as edition:
+            return {node.host: node.refused for node in list_nodes(edition) if node.refused}
+
+    eventually((desk.root / "trial" / "latest").exists, "the edition is begun")
+    ((other, why),) = eventually(refused, "a node is refused").items()
+    first = {"n1": "n2", "n2": "n1"}[other]
+    assert why.startswith(f"other packages than on {first}: lib files ")
+    desk.go()
+    stdout, stderr = process.communicate(timeout=LONG)
+    assert process.returncode == 0, stdout + stderr
+    assert f"warning: {other} gets no runs: other packages" in stderr
+    with closing(desk.edition()) as edition:
+        assert {run.metrics["node"] for run in edition.runs()} == {first}
+    desk.run("--set-aside", first)
+    with closing(desk.edition()) as edition:
+        assert {(run.metrics["node"], run.attempts) for run in edition.runs()} == {(other, 2)}

@@ -46,6 +46,41 @@ def two_nodes() -> Iterator[str]:
         process.stdout.close()
 
 
+def actors(address: str) -> list[str]:
+    """Return names of actors that the cluster has."""
+    code = (
+        "import ray\n"
+        f"ray.init(address={address!r}, log_to_driver=False, logging_level='ERROR')\n"
+        "print(*[entry['name'] for entry in ray.util.list_named_actors(all_namespaces=True)])"
+    )
+    env = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, text=True, stdout=subprocess.PIPE, check=True
+    ).stdout.split()
+
+
+@pytest.mark.slow
+def test_an_edition_that_leaves_the_cluster_ends_its_actors(tmp_path: Path) -> None:
+    """They held the CPUs of the cluster for ten minutes, and a later experiment waited for them."""
+    began, go = tmp_path / "began", tmp_path / "go"
+    command = f"echo {{seed}} >> {began}; while [ ! -e {go} ]; do sleep 0.1; done"
+    (tmp_path / "moved.toml").write_text(
+        f"workload = 'command'\nseeds = 3\nparams = {{ command = '{command}' }}\n"
+        "executor = { kind = 'ray', pilots = 2, slots = 1 }\n"
+    )
+    argv = [sys.executable, "-P", "-m", "bakeoff", "run", "moved.toml"]
+    with two_nodes() as address:
+        env = {**os.environ, "RAY_ADDRESS": address, "BAKEOFF_ROOT": str(tmp_path / "results")}
+        scheduler = subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        eventually(lambda: began.exists() and len(began.read_text().split()) == 2, "both nodes work")
+        scheduler.kill()
+        scheduler.wait()
+        assert len(actors(address)) == 2
+        go.touch()
+        subprocess.run([*argv, "--executor", "local"], cwd=tmp_path, env=env, check=True, capture_output=True)
+        assert actors(address) == []
+
+
 @pytest.mark.slow
 def test_an_edition_that_one_cluster_began_is_finished_by_another(tmp_path: Path) -> None:
     began, go = tmp_path / "began", tmp_path / "go"

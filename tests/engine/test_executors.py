@@ -17,7 +17,7 @@ from bakeoff.engine.session import Options, Session, open_session
 from bakeoff.errors import Problem, SpecError, UsageError
 from bakeoff.records.run import Attempt
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import ExecutorEntry, Experiment
+from bakeoff.spec.experiment import ExecutorEntry, ExperimentFile
 from bakeoff.spec.load import load_plan
 from support.processes import Lab
 
@@ -119,7 +119,7 @@ class Elsewhere:
     def __init__(self) -> None:
         self.setups: list[ExecutorSetup] = []
 
-    def check(self, experiment: Experiment) -> list[Problem]:
+    def check(self, experiment: ExperimentFile) -> list[Problem]:
         return []
 
     def open(self, setup: ExecutorSetup) -> Executor:

@@ -10,7 +10,7 @@ import pytest
 from bakeoff.engine.queue import Order
 from bakeoff.records.run import RunRecord
 from bakeoff.spec.expand import expand
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 from support.process_pilots import install
 from support.processes import Lab
 
@@ -119,7 +119,7 @@ def test_cells_that_list_one_arm_after_the_other_are_executed_task_by_task(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Otherwise whatever changes over time would be a difference between arms."""
-    experiment = Experiment.model_validate(
+    experiment = ExperimentFile.model_validate(
         {
             "name": "trial",
             "params": {"command": "true"},

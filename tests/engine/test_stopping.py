@@ -152,3 +152,19 @@ def test_keep_going_is_the_default(lab: Lab) -> None:
     lab.experiment('jobs = 2\nseeds = 6\nparams = { command = "test {seed} != 1" }')
     lab.cli("run", "trial.toml", code=1)
     assert lab.statuses() == {"succeeded": 5, "failed": 1}
+
+
+def test_a_session_whose_runs_fail_too_often_stops_and_the_same_command_goes_on(lab: Lab) -> None:
+    command = "test {seed} -ge 6 || exit 1"  # 6 of the first 20, and none after them
+    lab.experiment(f"jobs = 1\nseeds = 60\nlimits = {{ failures = 0.25 }}\nparams = {{ command = '{command}' }}")
+    done = lab.cli("run", "trial.toml", code=1)
+    assert "6 of 20 runs failed, and limits.failures is 0.25" in done.stdout
+    assert lab.statuses() == {"failed": 6, "succeeded": 14, "planned": 40}
+    lab.cli("run", "trial.toml", code=1)  # 1: some runs failed
+    assert lab.statuses() == {"failed": 6, "succeeded": 54}
+
+
+def test_failures_below_the_limit_stop_nothing(lab: Lab) -> None:
+    lab.experiment("jobs = 1\nseeds = 40\nlimits = { failures = 0.5 }\nparams = { command = 'exit $(({seed} % 2))' }")
+    lab.cli("run", "trial.toml", code=1)
+    assert lab.statuses() == {"failed": 20, "succeeded": 20}

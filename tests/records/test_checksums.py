@@ -127,3 +127,23 @@ def test_a_schema_version_that_is_no_number_is_told(version: str, tmp_path: Path
     for readonly in (True, False):
         with pytest.raises(Damaged, match="schema version"):
             Edition.open(edition.paths, readonly=readonly)
+
+
+@pytest.mark.parametrize("indexes", [True, False])
+def test_runs_that_vanish_with_a_damaged_page_are_missed(indexes: bool, tmp_path: Path) -> None:
+    """A page whose header says that it holds no rows is valid for SQLite, and the edition looked complete."""
+    edition = make_edition(tmp_path)
+    edition.begin_session({}, edition.planned())
+    edition.close()
+    connection = sqlite3.connect(edition.paths.database)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    pages = connection.execute("SELECT type, rootpage FROM sqlite_master WHERE tbl_name = 'runs'").fetchall()
+    connection.close()
+    with open(edition.paths.database, "r+b") as file:
+        for kind, page in pages:
+            if indexes or kind == "table":
+                file.seek((page - 1) * size + 3)
+                file.write(bytes(2))  # the number of rows: https://www.sqlite.org/fileformat2.html#b_tree_pages
+    with pytest.raises(Damaged, match="is damaged"):
+        Edition.open(edition.paths)

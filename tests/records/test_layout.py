@@ -349,3 +349,12 @@ def test_what_an_earlier_try_left_is_set_aside(tmp_path: Path) -> None:
     set_aside(tmp_path, 2)
     set_aside(tmp_path / "gone", 1)
     assert sorted(entry.name for entry in (tmp_path / "attempts").iterdir()) == ["1", "2", "3-lost"]
+
+
+def test_the_latest_edition_is_the_one_that_was_begun_last_although_the_clock_went_back(tmp_path: Path) -> None:
+    for name, now in {"first": 2e9, "second": 1e9, "third": 1e9 + 1}.items():
+        paths = new_edition(tmp_path / name, now)
+        paths.database.touch()
+        assert find_edition("latest", tmp_path) == paths
+    assert find_edition("first", tmp_path).name == "20330518-033320"
+    assert find_edition("third", tmp_path).name == "20330518-033320-3"

@@ -14,7 +14,7 @@ from bakeoff.records.rundir import write_meta
 from bakeoff.records.series import Series, TrajectoryWriter
 from bakeoff.spec import registry
 from bakeoff.spec.expand import expand
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 from bakeoff.spec.load import load_plan
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.workload import Step
@@ -136,7 +136,7 @@ Begin = Callable[..., Edition]
 def make_plan(**content: Any) -> Plan:
     given = {"name": "toy", "workload": "python", "matrix": {"lr": [1, 2]}, "seeds": 3, **content}
     given["params"] = {"function": "m:f", **content.get("params", {})}
-    return expand(Experiment.model_validate(given), base=Path("/nowhere"))
+    return expand(ExperimentFile.model_validate(given), base=Path("/nowhere"))
 
 
 SUMMARY = (

@@ -17,7 +17,7 @@ from bakeoff.engine.pilots.executor import PilotExecutor
 from bakeoff.engine.pilots.settings import PilotSettings, pilot_setup
 from bakeoff.engine.pilots.spool import SpoolTransport
 from bakeoff.errors import Problem
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 from support.processes import Lab
 
 
@@ -38,8 +38,13 @@ class ProcessLauncher:
                 self._processes[name] = subprocess.Popen(
                     [sys.executable, "-P", "-m", "bakeoff.engine.pilots.spool", str(self._spool), name],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    env={**os.environ, "BAKEOFF_NODE": f"node-{name}"},
+                    env={**os.environ, "BAKEOFF_NODE": f"node-{name}", "PYTHONPATH": self._path(name)},
                 )  # fmt: skip
+
+    def _path(self, name: str) -> str:
+        """Modules that only this node has are in a directory beside the lab's, as `own_modules` says."""
+        own = own_modules(self._spool.parents[3], name)
+        return os.pathsep.join([str(own), os.environ.get("PYTHONPATH", "")])
 
     def ended(self) -> Mapping[str, str]:
         return {n: f"exit code {p.returncode}" for n, p in self._processes.items() if p.poll() is not None}
@@ -60,7 +65,7 @@ class ProcessLauncher:
 class Processes:
     Settings = ProcessSettings
 
-    def check(self, experiment: Experiment) -> Iterable[Problem]:
+    def check(self, experiment: ExperimentFile) -> Iterable[Problem]:
         return ()
 
     def open(self, setup: ExecutorSetup) -> PilotExecutor:
@@ -70,10 +75,16 @@ class Processes:
         return PilotExecutor(
             pilot_setup(setup, settings), setup.node.paths, setup.claims, transport, ProcessLauncher(transport.directory),
             pilots=settings.number_of_pilots(setup.jobs), expiry=settings.expiry,
+            same_packages=settings.same_packages,
         )  # fmt: skip
 
 
 PROCESSES = Processes()
+
+
+def own_modules(place: Path, pilot: str) -> Path:
+    """Return where modules are that only the node of this pilot has, of a lab in `place`."""
+    return place.parent / f"{place.name}-nodes" / pilot
 
 
 def install(lab: Lab) -> None:

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -20,7 +20,7 @@ from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.claims import Claim, Claims
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import BUDGET_FILE, BUDGET_USED_UP, atomic_write
-from bakeoff.records.run import Attempt
+from bakeoff.records.run import FAILED, Attempt
 from bakeoff.spec.experiment import Budget, Retries
 from bakeoff.spec.plan import Plan, Run
 from bakeoff.spec.workload import FINISHED
@@ -33,6 +33,8 @@ _GROUP = 0.005
 """Seconds that a result waits for others to share its transaction."""
 _LONGEST_BACKOFF = 60.0
 _RECORDING_TRIES = 5
+_ENOUGH_ENDED = 20
+"""Runs of a session that must have ended before `limits.failures` can stop it."""
 _NO_FAILURE = ("succeeded", "cancelled")
 """Statuses that do not stop a session with fail-fast."""
 
@@ -44,7 +46,7 @@ More = Callable[[], Iterable[Run]]
 class Stop:
     """Why a session ended before everything was done: programs read the reason, people the text."""
 
-    reason: Literal["interrupted", "first failure", "budget"]
+    reason: Literal["interrupted", "first failure", "failures", "budget"]
     text: str
 
 
@@ -100,7 +102,7 @@ class Account:
         self._runs = sum(counts.get(status, 0) for status in FINISHED)
         self._cost = edition.spent(budget.cost_metric) if budget.cost is not None else 0.0
         self._tokens = edition.spent("tokens") if budget.tokens is not None else 0.0
-        self._seconds = edition.time_spent()
+        self._seconds = edition.time_spent() if budget.time is not None else 0.0
         self._began = time.monotonic()
         self._used_up = edition.paths.directory / BUDGET_USED_UP
         self.metered = budget.cost is not None or budget.tokens is not None
@@ -176,6 +178,7 @@ class Scheduler:
         """`renew` is called about once a second; what it raises ends the session."""
         self._renew = renew
         self._retries: Retries = plan.experiment.retries
+        self._max_failures = plan.experiment.limits.failures
         self._edition = edition
         self._session = session
         self._executor = executor
@@ -195,18 +198,21 @@ class Scheduler:
         self._losses: Counter[int] = Counter()
         """The same for losses of nodes, which have their own budget."""
         self._ended: list[Attempt] = []
-        self._failing = False
-        """With fail-fast: a run has failed, so nothing more is started while that is being recorded."""
+        self._outcomes: Counter[str] = Counter()
+        """Final results of this session by status, also those that are not recorded yet."""
+        self._halt: Stop | None = None
+        """Why failures end the session: nothing more is started, and the stop follows once they are recorded."""
         self._record_at = 0.0
         self._not_before = 0.0
         self._beat_at = 0.0
         self._tick_at = 0.0
         self.summary = SessionSummary()
 
-    def adopt(self, claims: Sequence[Claim]) -> None:
+    def adopt(self, claims: Sequence[Claim], ended: Mapping[str, Attempt] | None = None) -> None:
         """Take over attempts that an earlier session handed to other machines. Call it before `run`.
 
-        An executor that cannot know them, because the earlier one was of another kind, leaves them to be done again.
+        An executor that cannot know them, because the earlier one was of another kind, leaves them to be done again,
+        except those of which `ended` has the result, by token.
         """
         keeper = self._keeper
         given_up: list[Claim] = []
@@ -215,6 +221,13 @@ class Scheduler:
             if attempt is not None and keeper is not None and claim.executor == keeper.claims.executor:
                 self._in_flight[attempt.position] = attempt
                 keeper.adopt(claim, attempt)
+                continue
+            if attempt is not None and ended is not None and (result := ended.get(claim.token)) is not None:
+                attempt.take_result(result)
+                attempt.token, attempt.number, attempt.node = claim.token, claim.attempt, claim.pilot
+                attempt.command = result.command
+                self._in_flight[attempt.position] = attempt
+                self._note(attempt)
                 continue
             given_up.append(claim)
             if attempt is not None:
@@ -251,7 +264,7 @@ class Scheduler:
 
     def _fill(self) -> None:
         """Start as many attempts as capacity, budget and switch allow."""
-        while not self._switch.state and not self._failing and self._executor.capacity() > 0:
+        while not self._switch.state and self._halt is None and self._executor.capacity() > 0:
             why = self._account.exhausted()
             if why is not None:
                 if not self._queue.empty():
@@ -287,10 +300,22 @@ class Scheduler:
         if attempt.final:
             self._failures.pop(position, None)
             self._losses.pop(position, None)
+            self._outcomes[attempt.status] += 1
+            self._halt = self._halt or self._too_many_failures(attempt)
         else:
             counter[position] += 1
-        self._failing |= self._fail_fast and attempt.final and attempt.status not in _NO_FAILURE
         self._ended.append(attempt)
+
+    def _too_many_failures(self, last: Attempt) -> Stop | None:
+        """Judge the failures so far. Called for each result, because a share counted by groups may hide a peak."""
+        if self._fail_fast and last.status not in _NO_FAILURE:
+            cause = last.error or last.status
+            return Stop("first failure", f"stopped at the first failure: {last.run_id} ({cause})")
+        failed, ended = (sum(self._outcomes[status] for status in kind) for kind in (FAILED, FINISHED))
+        if self._max_failures is None or ended < _ENOUGH_ENDED or failed <= self._max_failures * ended:
+            return None
+        share = f"{failed} of {ended} runs failed, and limits.failures is {self._max_failures:g}"
+        return Stop("failures", f"stopped: {share}; the same command goes on with the rest")
 
     def _record(self) -> None:
         """Make the group durable, then count, charge and show it."""
@@ -307,16 +332,14 @@ class Scheduler:
             self._account.charge(attempt)
             if attempt.final:
                 self.summary.statuses[attempt.status] += 1
-                if self._fail_fast and attempt.status not in _NO_FAILURE:
-                    cause = attempt.error or attempt.status
-                    text = f"stopped at the first failure: {attempt.run_id} ({cause})"
-                    self._switch.press(Stop("first failure", text), now=True)
             else:
                 delay = self._retries.backoff * 2 ** (self._failures[attempt.position] - 1)
                 # Not the run's node but another one takes it: there is nothing to wait for.
                 self._queue.again(attempt, 0.0 if attempt.lost else min(delay, _LONGEST_BACKOFF))
             for observer in self._observers:
                 observer.finished(attempt)
+        if self._halt is not None and self._switch.stop is None:
+            self._switch.press(self._halt, now=self._halt.reason == "first failure")
         if self._account.unmetered is not None:
             raise BakeoffError(self._account.unmetered)
         # On a slow disk groups grow, so that recording never takes most of the time.

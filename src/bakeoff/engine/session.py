@@ -23,12 +23,20 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.engine import processes, require_linux
-from bakeoff.engine.executors import Adopting, Executor, ExecutorSetup, NodeSetup, leave_pilots
+from bakeoff.engine.executors import (
+    Adopting,
+    Executor,
+    ExecutorSetup,
+    NodeSetup,
+    Situation,
+    leave_pilots,
+    take_in_results,
+)
 from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, SessionSummary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import codefiles, layout, provenance
-from bakeoff.records.claims import Claims, list_claims, list_nodes
+from bakeoff.records.claims import Claims, list_claims, list_nodes, set_aside
 from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, Lease
 from bakeoff.records.looks import read_looks
@@ -36,7 +44,7 @@ from bakeoff.records.run import RunRecord
 from bakeoff.records.secrets import frozen_copy, hide_argv
 from bakeoff.records.store import beginning
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Analysis, ExecutorEntry, Experiment
+from bakeoff.spec.experiment import Analysis, ExecutorEntry, ExperimentFile
 from bakeoff.spec.load import located
 from bakeoff.spec.plan import Cell, Plan, Run, facts
 from bakeoff.spec.select import Test
@@ -64,6 +72,8 @@ class Options:
     allow_code_change: bool = False
     verdict_follows: bool = False
     """A verdict is shown right after the runs, so other code is refused even where nothing is left to do."""
+    set_aside: Sequence[str] = ()
+    """Hosts whose results are discarded first, of all arms."""
     wait: bool = False
     stream: bool = False
     only: Sequence[Test] = ()
@@ -208,7 +218,7 @@ def _beginning(directory: Path) -> Iterator[str | None]:
 
 def _adopt(plan: Plan, options: Options, paths: EditionPaths) -> Session | None:
     """Resume an edition that was begun from another root. None when it has other runs: then it only has the name."""
-    paths.directory.mkdir(exist_ok=True)
+    paths.directory.mkdir(exist_ok=True, mode=0o700)
     session = None
     try:
         session = _resume(plan, options, paths, adopted=True)
@@ -220,6 +230,8 @@ def _adopt(plan: Plan, options: Options, paths: EditionPaths) -> Session | None:
 
 def _begin(plan: Plan, options: Options, directory: Path, newest: str | None) -> Session:
     """Make a new edition after `newest`, with the plan recorded and the experiment file copied."""
+    if options.set_aside:
+        raise UsageError(f"--set-aside: {plan.experiment.name} has no edition with results to set aside")
     paths = layout.new_edition(directory, after=newest)
     with ExitStack() as undo:
         # Nothing is recorded yet: what stayed behind here would hide the editions before it.
@@ -234,7 +246,8 @@ def _begin(plan: Plan, options: Options, directory: Path, newest: str | None) ->
                 paths.registration.write_bytes(registration.read_bytes())
         edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
         edition.add_runs(plan)
-        order_seed = _order_seed(plan, edition)
+        order_seed = plan.experiment.order_seed
+        order_seed = secrets.randbits(31) if order_seed is None else order_seed
         number = edition.begin_session({**_provenance(plan, options), "order_seed": order_seed}, edition.planned())
         layout.point_latest(paths)
         registry.dialect(plan.dialect).after_begin(paths)
@@ -262,14 +275,19 @@ def _resume(plan: Plan, options: Options, paths: EditionPaths, *, adopted: bool 
         if fresh:  # cells first: a scheduler that is killed in between leaves every run with the right arm
             edition.add_cells(plan.cells, registry.settings(plan.experiment.workload))
             edition.add_runs(plan)
-        order_seed = _order_seed(plan, edition)
+        for host in options.set_aside:
+            discarded = set_aside(edition, host)
+            notes = (*notes, f"{discarded} results of {host} were set aside; verdicts count that as a look")
+        # The file's order seed, else the one that the edition has been run with, else a new one.
+        seeds = (plan.experiment.order_seed, edition.order_seed())
+        order_seed = next((seed for seed in seeds if seed is not None), secrets.randbits(31))
         number = edition.begin_session({**now, "order_seed": order_seed}, edition.planned())
         undo.pop_all()
         grown = len(fresh) if len(fresh) < len(plan) else 0
         return Session(plan, options, edition, lease, number, order_seed, new=False, grown=grown, notes=notes)
 
 
-def _restate_analysis(edition: Edition, experiment: Experiment) -> tuple[str, ...]:
+def _restate_analysis(edition: Edition, experiment: ExperimentFile) -> tuple[str, ...]:
     """Take over a changed `[analysis]` as long as no result was shown, and return a note about what was changed."""
     recorded = Analysis.model_validate(edition.facts()["spec"]["analysis"])
     changes = recorded.changes(experiment.analysis)
@@ -285,18 +303,13 @@ def _restate_analysis(edition: Edition, experiment: Experiment) -> tuple[str, ..
     )
 
 
-def _order_seed(plan: Plan, edition: Edition) -> int:
-    """Return the file's order seed, else the one that the edition has been run with, else a new one."""
-    known = (plan.experiment.order_seed, edition.order_seed())
-    return next((seed for seed in known if seed is not None), secrets.randbits(31))
-
-
 def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = False) -> set[str] | None:
     """Return the ids of runs that the plan has and the edition lacks; None when a new edition is to be begun.
 
     Raises UsageError when the plan cannot go on with this edition.
     """
-    if edition.complete and plan.experiment.editions == "repeat" and not options.retry_failed:
+    again = options.retry_failed or options.set_aside
+    if edition.complete and plan.experiment.editions == "repeat" and not again:
         return None
     # A sequential experiment may have stopped early: filled up to a fixed number of runs it would be neither.
     if edition.facts()["spec"].get("sequential") is not None and plan.experiment.sequential is None:
@@ -330,7 +343,8 @@ def _check_code(edition: Edition, now: dict[str, Any], options: Options, *, grow
     be done now, unless a verdict follows.
     """
     number = edition.last_productive_session()
-    idle = edition.complete and not grown and not options.retry_failed and not options.verdict_follows
+    again = options.retry_failed or options.set_aside
+    idle = edition.complete and not grown and not again and not options.verdict_follows
     if idle or number is None or options.allow_code_change:
         return
     before = next(session for session in edition.sessions() if session["session"] == number)
@@ -376,6 +390,13 @@ class Session:
     notes: tuple[str, ...] = ()
     """What the workload says about these runs before they start."""
     switch: Switch = field(default_factory=Switch)
+    executor: Executor | None = None
+    """Where runs are executed, while they are."""
+
+    @property
+    def situation(self) -> Situation:
+        """The state of the machines that runs are on."""
+        return self.executor.situation() if isinstance(self.executor, Adopting) else Situation()
 
     @property
     def jobs(self) -> int:
@@ -396,14 +417,16 @@ class Session:
             )
             summary = SessionSummary()
             if more or claims or not queue.empty():
-                executor = self._open_executor()
+                kind = (self.plan.experiment.executor or ExecutorEntry()).kind
+                ended = take_in_results(self.edition, [claim for claim in claims if claim.executor != kind])
+                executor = self.executor = self._open_executor()
                 try:
                     scheduler = Scheduler(
                         self.plan, self.edition, self.number, executor, queue,
                         switch=self.switch, fail_fast=self.options.fail_fast, observers=observers, more=more,
                         renew=self.lease.renew,
                     )  # fmt: skip
-                    scheduler.adopt(claims)
+                    scheduler.adopt(claims, ended)
                     summary = scheduler.run()
                 except LeaseHeld:
                     if isinstance(executor, Adopting):

@@ -2,7 +2,8 @@
 
 | module | what it does |
 |---|---|
-| `edition` | what an edition means: writing and reading its rows as records |
+| `edition` | writing an edition: its plan, its sessions, and what became of runs |
+| `recorded` | reading it: what is on record, as records |
 | `run` | `RunRecord`, the one declaration of a run's columns, `CellRecord`, `Attempt`; counts, failures and plain means |
 | `claims` | attempts that other machines have, and the nodes that ran attempts |
 | `looks` | who has seen results, and when: verdicts that were shown, growths of the plan |
@@ -15,6 +16,7 @@
 | `rundir` | a run's directory: `meta.json` and earlier attempts |
 | `logs` | the curve of a run, from its `metrics.jsonl` and from the logs of other trainers |
 | `series` | per-step numbers and trajectories, compressed |
+| `transcript` | what was said in a run, from its trajectory |
 | `secrets` | finding and replacing secrets in what is recorded |
 | `packages`, `conditions` | what runs ran with, and where that differs between runs that are judged together |
 | `provenance`, `diff` | where results came from, and what differs between two editions |

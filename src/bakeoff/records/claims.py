@@ -18,13 +18,20 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from bakeoff.errors import Damaged
-from bakeoff.records.edition import Edition
+from bakeoff.errors import Damaged, StorageError, UsageError
+from bakeoff.records.looks import SET_ASIDE, Look, record_look
 from bakeoff.records.packages import installed_packages
-from bakeoff.records.run import Attempt
+from bakeoff.records.run import OPEN, Attempt, rescored_sessions
+from bakeoff.records.rundir import CHECKPOINT
+from bakeoff.trees import remove_tree
+
+if TYPE_CHECKING:
+    from bakeoff.records.edition import Edition
+    from bakeoff.records.recorded import Recorded
 
 _TOKEN = re.compile(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})\.[0-9a-f]{16}", re.ASCII)
 _PILOT = re.compile(r"\d{1,18}-\d{1,18}", re.ASCII)
@@ -82,6 +89,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """Reports that came after their claim was over, and were dropped."""
     packages: dict[str, str] = {}
     """Versions that it had, by name (`records.packages`); empty where they are not known."""
+    refused: str = ""
+    """Why it was given nothing, or nothing more."""
 
     @property
     def environment(self) -> str | None:
@@ -93,7 +102,7 @@ class Claims:
     """The claims of an edition, as one session's executor sees them."""
 
     def __init__(self, edition: Edition, executor: str, session: int) -> None:
-        self._edition = edition
+        self.edition = edition
         self.executor = executor
         self.session = session
 
@@ -101,8 +110,8 @@ class Claims:
         """Record claims in one transaction. When this returns they are durable."""
         if not claims:
             return
-        number = self._edition.edition_id
-        with self._edition.database.transaction() as transaction:
+        number = self.edition.edition_id
+        with self.edition.database.transaction() as transaction:
             if transaction.uncertain and any(claim.token == claims[0].token for claim in self.all()):
                 return  # the connection was lost after this very transaction had been committed
             transaction.many(
@@ -113,20 +122,20 @@ class Claims:
     def drop(self, over: Sequence[Claim | Attempt]) -> None:
         """Delete claims that were returned (their attempts had not begun), or that nobody adopts."""
         if over:
-            with self._edition.database.transaction() as transaction:
+            with self.edition.database.transaction() as transaction:
                 transaction.many(
                     "DELETE FROM claims WHERE edition_id = ? AND position = ? AND token = ?",
-                    [(self._edition.edition_id, each.position, each.token) for each in over],
+                    [(self.edition.edition_id, each.position, each.token) for each in over],
                 )
 
     def all(self) -> list[Claim]:
         """Every claim of the edition, whoever made it, in plan order."""
-        return list_claims(self._edition)
+        return list_claims(self.edition)
 
     def see(self, nodes: Sequence[NodeRecord]) -> None:
         """Record nodes, or what is new about them."""
-        number = self._edition.edition_id
-        with self._edition.database.transaction() as transaction:
+        number = self.edition.edition_id
+        with self.edition.database.transaction() as transaction:
             for digest, node in {node.environment: node for node in nodes if node.packages}.items():
                 transaction.run(
                     "INSERT INTO environments (edition_id, digest, packages) VALUES (?, ?, ?) "
@@ -136,26 +145,27 @@ class Claims:
             for n in nodes:
                 transaction.run(
                     "INSERT INTO nodes (edition_id, node, session, executor, host, kind, code, seen_at, lost, late, "
-                    "environment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (edition_id, node) DO UPDATE SET "
-                    "seen_at = excluded.seen_at, lost = excluded.lost, late = excluded.late",
+                    "environment, refused) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                    "ON CONFLICT (edition_id, node) DO UPDATE SET "
+                    "seen_at = excluded.seen_at, lost = excluded.lost, late = excluded.late, refused = excluded.refused",
                     (
                         number, n.node, n.session, n.executor, n.host, n.kind, n.code, n.seen_at, n.lost, n.late,
-                        n.environment,
+                        n.environment, n.refused or None,
                     ),
                 )  # fmt: skip
 
     def see_this_machine(self, kind: str) -> None:
         """Record this machine, whose hardware is of this `kind`, as the node of all attempts that name none."""
-        code = (self._edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
+        code = (self.edition.sessions()[-1]["provenance"].get("git") or {}).get("code") or ""
         node = NodeRecord(
             f"local-{self.session}", self.session, self.executor, platform.node(), kind, code[:16], time.time(),
             packages=installed_packages(),
         )  # fmt: skip
         self.see([node])
-        self._edition.node = node.node
+        self.edition.node = node.node
 
 
-def list_claims(edition: Edition) -> list[Claim]:
+def list_claims(edition: Recorded) -> list[Claim]:
     """Every claim of the edition in plan order; none in a database that is older than claims.
 
     Tokens and pilots become names of files, and an edition may come from anybody: raises Damaged for what we never write.
@@ -176,26 +186,74 @@ def list_claims(edition: Edition) -> list[Claim]:
     return claims
 
 
-def list_nodes(edition: Edition) -> list[NodeRecord]:
+def list_nodes(edition: Recorded) -> list[NodeRecord]:
     """Where attempts ran, oldest first."""
     if edition.database.version < 5:
         return []
     environments: dict[str, dict[str, str]] = {}
-    recorded = edition.database.version >= 6
-    if recorded:
+    version = edition.database.version
+    if version >= 6:
         for digest, text in edition.database.rows(
             "SELECT digest, packages FROM environments WHERE edition_id = ?", (edition.edition_id,)
         ):
             environments[digest] = _decode(text)
     rows = edition.database.rows(
-        f"SELECT node, session, executor, host, kind, code, seen_at, lost, late, {'environment' if recorded else 'NULL'} "
+        f"SELECT node, session, executor, host, kind, code, seen_at, lost, late, "
+        f"{'environment' if version >= 6 else 'NULL'}, {'refused' if version >= 7 else 'NULL'} "
         "FROM nodes WHERE edition_id = ? ORDER BY session, node",
         (edition.edition_id,),
     )
-    return [msgspec.structs.replace(NodeRecord(*row[:-1]), packages=environments.get(row[-1], {})) for row in rows]
+    return [
+        msgspec.structs.replace(NodeRecord(*facts), packages=environments.get(digest, {}), refused=refused or "")
+        for *facts, digest, refused in rows
+    ]
 
 
-def arms_by_kind(edition: Edition) -> dict[str, dict[str, int]]:
+def set_aside(edition: Edition, host: str) -> int:
+    """Discard all results of a host, of every arm and whatever they are, and plan their runs again. Returns how many.
+
+    This is recorded as a look, and the host gets nothing more. It is done once for a host: who could discard results
+    as often as he likes would keep the ones that he likes. Raises UsageError.
+    """
+    nodes = list_nodes(edition)
+    hosts = sorted({node.host for node in nodes})
+    name = f"{edition.paths.experiment}/{edition.paths.name}"
+    if host not in hosts:
+        raise UsageError(
+            f"--set-aside: {name} has no results of {host!r}; it has results of {', '.join(hosts) or 'none'}"
+        )
+    if any(node.host == host and node.refused == SET_ASIDE for node in nodes):
+        raise UsageError(f"--set-aside: results of {host} in {name} were set aside before; that is possible once")
+    rescored = [-1, *rescored_sessions(edition.sessions())]
+    here = [node.node for node in nodes if node.host == host]
+    positions = [
+        (edition.edition_id, position)
+        for (position,) in edition.database.rows(
+            "SELECT r.position FROM runs r JOIN attempts a ON a.edition_id = r.edition_id AND a.position = r.position "
+            "AND a.attempt = (SELECT MAX(b.attempt) FROM attempts b WHERE b.edition_id = r.edition_id "
+            f"AND b.position = r.position AND b.session NOT IN ({', '.join(map(str, rescored))})) "
+            f"WHERE r.edition_id = ? AND r.status NOT IN ({', '.join(map(repr, OPEN))}) "
+            f"AND a.node IN ({', '.join('?' * len(here))})",
+            (edition.edition_id, *here),
+        )
+    ]
+    look = Look(time.time(), SET_ASIDE, "means", edition.end_of_plan(), len(positions), host, {})
+    if not record_look(edition, look):  # first: who is killed now has looked, and discarded nothing
+        raise StorageError(f"--set-aside: it cannot be recorded in {name}")
+    run_ids = [edition.run(position).run_id for _, position in positions]
+    edition.discard(positions)
+    with edition.database.transaction() as transaction:
+        transaction.run(
+            "UPDATE nodes SET refused = ? WHERE edition_id = ? AND host = ?", (SET_ASIDE, edition.edition_id, host)
+        )
+    for run_id in run_ids:
+        checkpoint = edition.paths.run(run_id) / CHECKPOINT  # the next attempt would go on from it
+        if checkpoint.is_dir() and not checkpoint.is_symlink():
+            remove_tree(checkpoint)
+    return len(positions)
+
+
+def arms_by_kind(edition: Recorded) -> dict[str, dict[str, int]]:
     """For each kind of node, how many counted runs of each arm ended on it."""
     if edition.database.version < 5:
         return {}

@@ -165,11 +165,25 @@ def code_digest(base: Path, ignore: Path | None = None) -> str:
     """
     digest = hashlib.sha256(f"{sys.version_info[:2]}\n".encode())
     for root in (Path(__file__).parent.parent, base):
-        for path in islice(_walk(root, ignore), MOST_ENTRIES):
-            if path.suffix == ".py" and (content := _content(path)) is not None:
-                size, text = (content, b"") if isinstance(content, int) else (len(content), content)
-                digest.update(f"{path.relative_to(root).as_posix()}\0{size}\0".encode() + text)
+        for entry in _python_files(root, ignore):
+            digest.update(entry)
     return digest.hexdigest()[:16]
+
+
+def module_digest(path: Path) -> str:
+    """Return a digest of the Python files of a module: a file, or a package with everything below it."""
+    digest = hashlib.sha256()
+    for entry in _python_files(path) if path.is_dir() else (path.read_bytes(),):
+        digest.update(entry)
+    return digest.hexdigest()[:12]
+
+
+def _python_files(root: Path, ignore: Path | None = None) -> Iterator[bytes]:
+    """Yield name and content of every Python file below `root`, in a fixed order."""
+    for path in islice(_walk(root, ignore), MOST_ENTRIES):
+        if path.suffix == ".py" and (content := _content(path)) is not None:
+            size, text = (content, b"") if isinstance(content, int) else (len(content), content)
+            yield f"{path.relative_to(root).as_posix()}\0{size}\0".encode() + text
 
 
 def _content(path: Path) -> bytes | int | None:

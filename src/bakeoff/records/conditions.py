@@ -1,6 +1,6 @@
 """What runs ran with: code, packages and kinds of nodes, and where these differ between runs that are judged together.
 
-    shares = read_shares(edition)
+    shares = read_shares(edition, edition.sessions())
     Conditions(find_differences(shares)).sentence
     # "Different packages: numpy 1.26.4 on n1 (24 runs), numpy 2.0.1 on n2 (16 runs)."
 
@@ -12,15 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
 from bakeoff.records.claims import NodeRecord, list_nodes
-from bakeoff.records.edition import Edition
 from bakeoff.records.packages import EDITABLE, PYTHON, counted_packages
-from bakeoff.records.provenance import code_change
-from bakeoff.records.run import RESCORED
+from bakeoff.records.recorded import Recorded
+from bakeoff.records.run import rescored_sessions
 
 What = Literal["code", "packages", "nodes"]
 MAX_NAMED = 4
@@ -43,19 +43,48 @@ class Session:
     provenance: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of an edition. They are read when somebody asks for one: runs of a single node differ in nothing."""
+
+    edition: Recorded
+
+    @cached_property
+    def by_name(self) -> Mapping[str, NodeRecord]:
+        return {node.node: node for node in list_nodes(self.edition)}
+
+
+@dataclass(frozen=True)
 class Share:
     """Runs of one arm whose outcome comes from one session and one node."""
 
     arm: str
     session: Session
-    host: str
-    kind: str
-    """Of the node; empty where it is not known."""
-    packages: Mapping[str, str]
+    place: str | None
+    """Name of the node; None in an edition that is older than nodes."""
     runs: int
     commands: bool
     """The runs are commands, which may use another Python than the node's."""
+    nodes: Nodes
+
+    @property
+    def node(self) -> NodeRecord | None:
+        return None if self.place is None else self.nodes.by_name.get(self.place)
+
+    @property
+    def host(self) -> str:
+        return self.node.host if self.node is not None else str(self.session.provenance.get("host") or "")
+
+    @cached_property
+    def packages(self) -> Mapping[str, str]:
+        """Versions by name, of packages that may change what a run measures."""
+        packages: Mapping[str, str] = self.node.packages if self.node is not None else {}
+        origin = self.session.provenance
+        if not packages and (self.node is None or self.node.executor == "local"):
+            # An edition of an older version: the process that ran its runs is the one that its session recorded.
+            python = {PYTHON: str(origin["python"])} if origin.get("python") else {}
+            packages = {**(origin.get("packages") or {}), **python}
+        return counted_packages(packages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +187,19 @@ def _more(number: int, noun: str) -> str:
 # -- reading
 
 
-def read_shares(edition: Edition) -> tuple[Share, ...]:
-    """What every run with an outcome ran with, in plan order of the arms. A score that was computed again is no run."""
+def read_shares(edition: Recorded, rows: Sequence[dict[str, Any]]) -> tuple[Share, ...]:
+    """What every run with an outcome ran with, in plan order of the arms. A score that was computed again is no run.
+
+    `rows` are `edition.sessions()`.
+    """
     facts = edition.facts()
     name = f"{facts['experiment']}/{facts['edition']}"
-    rows = edition.sessions()
-    rescored = [row["session"] for row in rows if row["ended"] == RESCORED or row["provenance"].get(RESCORED)]
+    rescored = rescored_sessions(rows)
     sessions = {
         row["session"]: Session(name, row["session"], row["started_at"], row["seen_at"], row["provenance"])
         for row in rows
     }
-    nodes = {node.node: node for node in list_nodes(edition)}
+    nodes = Nodes(edition)
     counted = edition.database.rows(
         f"SELECT c.arm, a.session, {'a.node' if edition.database.version > 4 else 'NULL'} AS place, COUNT(*) FROM runs r "
         "JOIN attempts a ON a.edition_id = r.edition_id AND a.position = r.position AND a.attempt = "
@@ -180,23 +211,10 @@ def read_shares(edition: Edition) -> tuple[Share, ...]:
         (edition.edition_id,),
     )
     return tuple(
-        _share(arm, sessions[session], nodes.get(place), int(number), facts["workload"] == "command")
+        Share(arm, sessions[session], place, int(number), facts["workload"] == "command", nodes)
         for arm, session, place, number in counted
         if session in sessions
     )
-
-
-def _share(arm: str, session: Session, node: NodeRecord | None, runs: int, commands: bool) -> Share:
-    packages: Mapping[str, str] = node.packages if node is not None else {}
-    origin = session.provenance
-    if not packages and (node is None or node.executor == "local"):
-        # An edition of an older version: the process that ran its runs is the one that its session recorded.
-        packages = {
-            **(origin.get("packages") or {}),
-            **({PYTHON: str(origin["python"])} if origin.get("python") else {}),
-        }
-    host = node.host if node is not None else str(origin.get("host") or "")
-    return Share(arm, session, host, node.kind if node is not None else "", counted_packages(packages), runs, commands)
 
 
 # -- comparing
@@ -205,6 +223,8 @@ def _share(arm: str, session: Session, node: NodeRecord | None, runs: int, comma
 def find_differences(shares: Sequence[Share]) -> list[Difference]:
     """In what runs differ besides their arms: code and packages wherever they do, nodes where no two arms can be compared
     on nodes of one kind."""
+    if len({(id(share.session), share.place) for share in shares}) < 2:
+        return []
     found = [_code(shares), _packages(shares)]
     nodes = _nodes(shares)
     if nodes is not None and nodes.apart is not None:
@@ -251,6 +271,8 @@ def _code_change(a: Mapping[str, Any], b: Mapping[str, Any], running: Sequence[t
     commit with the same uncommitted changes, but for these files, is the same code; and a script that only one of them
     uses belongs to its arms.
     """
+    from bakeoff.records.provenance import code_change  # not for runs of one session
+
     files = [str(each.get("experiment") or "") for each in (a, b)]
     if files[0] == files[1]:
         return code_change(a, b, running)
@@ -321,8 +343,8 @@ def _differing(shares: Sequence[Share]) -> list[str]:
 def _nodes(shares: Sequence[Share]) -> Difference | None:
     kinds: dict[str, list[Share]] = {}
     for share in shares:
-        if share.kind:
-            kinds.setdefault(share.kind, []).append(share)
+        if share.node is not None and share.node.kind:
+            kinds.setdefault(share.node.kind, []).append(share)
     versions = [
         Version(kind, tuple(sorted({share.host for share in part})), _by_arm(part)) for kind, part in kinds.items()
     ]

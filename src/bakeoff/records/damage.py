@@ -18,9 +18,9 @@ import msgspec
 from bakeoff.errors import BakeoffError, Damaged
 from bakeoff.records.claims import NodeRecord, list_nodes
 from bakeoff.records.codefiles import CodeFiles
-from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.looks import Growth, Look, read_growths, read_looks
+from bakeoff.records.recorded import Recorded
 from bakeoff.records.run import CellRecord, RunRecord, Time, TrajectoryIndex
 from bakeoff.records.series import read_block, read_trajectory
 
@@ -93,7 +93,7 @@ def explained(error: Exception, editions: Iterable[EditionPaths]) -> BakeoffErro
 def find_damage(paths: EditionPaths) -> BakeoffError | None:
     """The first thing in an edition that is not as the records write it; None when all of it can be read."""
     try:
-        with closing(Edition.open(paths)) as edition:
+        with closing(Recorded.open(paths)) as edition:
             if edition.database.engine == "sqlite":
                 for (line,) in edition.database.rows("PRAGMA quick_check(1)"):
                     if line != "ok":
@@ -117,11 +117,11 @@ def find_damage(paths: EditionPaths) -> BakeoffError | None:
     return None
 
 
-def _check_facts(edition: Edition) -> None:
-    from bakeoff.spec.experiment import Experiment
+def _check_facts(edition: Recorded) -> None:
+    from bakeoff.spec.experiment import ExperimentFile
 
     facts = msgspec.convert(edition.facts(), _Facts)
-    written = Experiment.model_validate(facts["spec"]).model_dump(mode="json")
+    written = ExperimentFile.model_validate(facts["spec"]).model_dump(mode="json")
     missing = written.keys() - facts["spec"].keys()
     for section in ("analysis", "budget"):  # `status` reads these without the model
         missing |= {f"{section}.{key}" for key in written[section].keys() - facts["spec"].get(section, {}).keys()}
@@ -129,7 +129,7 @@ def _check_facts(edition: Edition) -> None:
         raise ValueError(f"{', '.join(sorted(missing))} is missing in it")
 
 
-def _check_cells(edition: Edition) -> None:
+def _check_cells(edition: Recorded) -> None:
     from bakeoff.spec import registry
 
     kind = edition.facts()["workload"]
@@ -140,7 +140,7 @@ def _check_cells(edition: Edition) -> None:
             model.model_validate(cell.params)
 
 
-def _check_runs(edition: Edition) -> None:
+def _check_runs(edition: Recorded) -> None:
     seen: set[str] = set()
     for run in edition.runs():
         msgspec.convert(msgspec.structs.asdict(run), RunRecord)
@@ -151,7 +151,7 @@ def _check_runs(edition: Edition) -> None:
     edition.counts()
 
 
-def _check_series(edition: Edition) -> None:
+def _check_series(edition: Recorded) -> None:
     for position, block in edition.all_series():
         try:
             read_block(block)
@@ -159,7 +159,7 @@ def _check_series(edition: Edition) -> None:
             raise ValueError(f"run {edition.run(position).run_id!r}: {error}") from error
 
 
-def _check_trajectories(edition: Edition) -> None:
+def _check_trajectories(edition: Recorded) -> None:
     for position, index in edition.trajectories().items():
         index = msgspec.convert(msgspec.structs.asdict(index), TrajectoryIndex)
         home = edition.paths.run(edition.run(position).run_id)
@@ -168,12 +168,12 @@ def _check_trajectories(edition: Edition) -> None:
                 pass
 
 
-def _check_looks(edition: Edition) -> None:
+def _check_looks(edition: Recorded) -> None:
     msgspec.convert([asdict(look) for look in read_looks(edition)], list[Look])
     msgspec.convert([asdict(growth) for growth in read_growths(edition)], list[Growth])
 
 
-_CHECKS: dict[str, Callable[[Edition], object]] = {
+_CHECKS: dict[str, Callable[[Recorded], object]] = {
     "the experiment": _check_facts,
     "a session": lambda edition: msgspec.convert(edition.sessions(), list[_Session]),
     "a cell": _check_cells,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bakeoff.records.edition import Edition
 from bakeoff.records.provenance import git
+from bakeoff.records.recorded import Recorded
 
 Changes = dict[str, tuple[Any, Any]]
 """Key to (value in A, value in B); None where it is not there."""
@@ -45,7 +45,7 @@ class Difference:
         return any(self.sections.values())
 
 
-def compare(a: Edition, b: Edition, *, paths: Sequence[str] = (), stat: bool = False) -> Difference:
+def compare(a: Recorded, b: Recorded, *, paths: Sequence[str] = (), stat: bool = False) -> Difference:
     """Compare the newest sessions. `paths` limit the patch; `stat` asks for its summary instead of its lines."""
     notes: list[str] = []
     newest: list[dict[str, Any]] = []

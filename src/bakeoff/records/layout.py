@@ -42,6 +42,8 @@ STAMP = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?", re.ASCII)
 """The name of an edition: when it was begun, and its number when there are several of one second."""
 SPOOL = ".spool"
 """Messages between a scheduler and its pilots (engine/pilots/spool.py)."""
+RAY_FILE = ".ray.json"
+"""Names of the edition's actors on a Ray cluster, while it has some."""
 BUDGET_FILE, BUDGET_USED_UP = "budget.json", "budget.used-up"
 """What the experiment may still use, for workloads that can stop in the middle of a run; and the mark of one that had
 to: `cost` or `tokens`."""
@@ -215,12 +217,14 @@ def new_edition(directory: Path, now: float | None = None, after: str | None = N
 
     Its stamp is in UTC and later than that of every edition there, and than `after`: when the clock went back, or in
     the same second, the newest stamp gets the next number. The newest edition is the one that is resumed, so a new
-    one must sort last.
+    one must sort last. No edition of another experiment under the root has a later stamp, either: `latest` is the one
+    that was begun last.
     """
     stamp, number = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now)), 1
     try:
         directory.mkdir(parents=True, exist_ok=True)
         names = [entry.name for entry in directory.iterdir()] + ([after] if after else [])
+        names += [paths.name for paths in all_editions(directory.parent)[:1] if paths.name[: len(stamp)] > stamp]
         for found in filter(None, map(STAMP.fullmatch, names)):
             if (found[1], int(found[2] or 1)) >= (stamp, number):
                 stamp, number = found[1], int(found[2] or 1) + 1
@@ -229,7 +233,8 @@ def new_edition(directory: Path, now: float | None = None, after: str | None = N
             if not STAMP.fullmatch(place.name):  # a name that is no stamp would count as older than all editions
                 break
             try:
-                place.mkdir()  # fails when it exists: two schedulers never share one
+                # For this user alone: outputs of hidden tests are in it. Fails if it exists: no two schedulers share one.
+                place.mkdir(mode=0o700)
             except FileExistsError:
                 continue
             return EditionPaths(place)

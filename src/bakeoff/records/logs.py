@@ -122,14 +122,11 @@ def _read_trl(directory: Path, files: list[str], series: Series) -> int:
     history = newest.get("log_history")
     for entry in history if isinstance(history, list) else ():
         try:
-            series.add(int(entry["step"]), _numbers(entry))
+            step = int(entry.pop("step"))
+            series.add(step, {name: float(value) for name, value in entry.items() if isinstance(value, int | float)})
         except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
             torn += 1
     return torn
-
-
-def _numbers(entry: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in entry.items() if name != "step" and isinstance(value, int | float)}
 
 
 def _read_events(directory: Path, files: list[str], series: Series) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from bakeoff.errors import Damaged, StorageError, UsageError
-from bakeoff.records.edition import Edition
+from bakeoff.records.recorded import Recorded
 from bakeoff.records.run import decode_json
 from bakeoff.records.store import connect
 
@@ -26,6 +26,8 @@ LEAST_RUNS = 3
 """Of two arms: fewer runs decide nothing, so whoever saw them may add more."""
 ASKED_SINCE = 6
 """The version of the database whose looks say how each metric was judged."""
+SET_ASIDE = "set aside"
+"""The verb of a look after which all results of a node were discarded."""
 Kind = Literal["too few", "early", "means", "verdict", "sequential"]
 """`too few` runs to decide anything; `early`, before every planned run had ended; `means` without a verdict, after that;
 a `verdict` by a test of fixed size; or one by a `sequential` test, which may be looked at any number of times."""
@@ -60,7 +62,7 @@ class Growth:
     """Runs that had not ended then; None in a database of an older version."""
 
 
-def read_looks(edition: Edition) -> tuple[Look, ...]:
+def read_looks(edition: Recorded) -> tuple[Look, ...]:
     """Return every look, oldest first."""
     if edition.database.version < SINCE:
         return ()
@@ -80,7 +82,7 @@ def read_looks(edition: Edition) -> tuple[Look, ...]:
     return tuple(looks)
 
 
-def read_growths(edition: Edition) -> tuple[Growth, ...]:
+def read_growths(edition: Recorded) -> tuple[Growth, ...]:
     """Return every growth of the plan, oldest first."""
     if edition.database.version < SINCE:
         return ()
@@ -92,18 +94,18 @@ def read_growths(edition: Edition) -> tuple[Growth, ...]:
     return tuple(Growth(*row) for row in rows)
 
 
-def record_means(edition: Edition, verb: str) -> bool:
+def record_means(edition: Recorded, verb: str) -> bool:
     """Record that means were shown, once for each plan. Returns False where nothing can be written."""
-    by_arm = [
-        sum(number for status, number in counts.items() if status not in ("planned", "running"))
-        for counts in edition.counts_by_arm().values()
-    ]
-    waiting = any(edition.counts().get(status) for status in ("planned", "running"))
-    kind: Kind = "too few" if sorted([0, *by_arm])[-2] < LEAST_RUNS else "early" if waiting else "means"
+    ended, waiting = [0], 0
+    for counts in edition.counts_by_arm().values():
+        open_ = counts.get("planned", 0) + counts.get("running", 0)
+        ended.append(sum(counts.values()) - open_)
+        waiting += open_
+    kind: Kind = "too few" if sorted(ended)[-2] < LEAST_RUNS else "early" if waiting else "means"
     return record_look(edition, Look(time.time(), verb, kind, edition.end_of_plan(), 0, "", {}))
 
 
-def record_look(edition: Edition, look: Look) -> bool:
+def record_look(edition: Recorded, look: Look) -> bool:
     """Record it, unless the same verb has shown the same before. Returns False where nothing can be written."""
     columns = ("edition_id", "verb", "kind", "planned", "ended", "runs", "verdicts", "asked")
     same = " AND ".join(f"{column} = ?" for column in columns)

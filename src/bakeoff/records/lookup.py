@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.errors import BakeoffError, LeaseHeld, UsageError
-from bakeoff.records.edition import Edition
 from bakeoff.records.layout import (
     DATABASE,
     LATEST,
@@ -24,13 +23,14 @@ from bakeoff.records.layout import (
     is_held,
     point_latest,
 )
+from bakeoff.records.recorded import Recorded
 from bakeoff.records.rundir import ATTEMPTS, STDERR, STDOUT
 from bakeoff.records.schema import TABLE_NAMES
 from bakeoff.records.store import URL_VARIABLE, connect
 from bakeoff.trees import remove_tree
 
 
-def find_run(name: str, root: Path) -> tuple[Edition, int]:
+def find_run(name: str, root: Path) -> tuple[Recorded, int]:
     """The edition and position of the run that a user's `name` means. The caller closes the edition.
 
     `name` is `latest`, an id, a part of an id that only one run has, or a run's directory. `experiment/run` and
@@ -38,7 +38,7 @@ def find_run(name: str, root: Path) -> tuple[Edition, int]:
     """
     where, _, run = name.rstrip("/").rpartition("/")
     if run == LATEST:
-        edition = Edition.open(find_edition(where or LATEST, root))
+        edition = Recorded.open(find_edition(where or LATEST, root))
         position = edition.database.value(
             "SELECT position FROM runs WHERE edition_id = ? AND started_at IS NOT NULL ORDER BY started_at DESC LIMIT 1",
             (edition.edition_id,),
@@ -56,7 +56,7 @@ def find_run(name: str, root: Path) -> tuple[Edition, int]:
     unreadable = ""
     for paths in searched:
         try:
-            edition = Edition.open(paths)
+            edition = Recorded.open(paths)
         except BakeoffError as error:
             if where:
                 raise
@@ -90,7 +90,7 @@ class Log:
         return self.home / self.name
 
 
-def find_log(edition: Edition, position: int, *, stderr: bool = False, attempt: int | None = None) -> Log:
+def find_log(edition: Recorded, position: int, *, stderr: bool = False, attempt: int | None = None) -> Log:
     """The output of a run, by default of its last attempt. Raises UsageError when it has no such attempt."""
     run = edition.run(position)
     home = edition.paths.run(run.run_id)

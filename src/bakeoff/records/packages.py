@@ -2,17 +2,21 @@
 
 Versions are those of `*.dist-info` and `*.egg-info` (https://packaging.python.org/en/latest/specifications/recording-installed-packages/).
 The version of a package that is installed in editable mode is `editable`: what is recorded is that of the day on which
-it was installed, and its files are code that changes.
+it was installed, and its files are code that changes. `local_modules` compares such files, and all others that can be
+imported without having been installed.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from bakeoff.records.codefiles import module_digest
 from bakeoff.version import __version__
 
 PYTHON = "Python"
@@ -52,6 +56,53 @@ def installed_packages(path: Sequence[str] | None = None) -> dict[str, str]:
                 here[package] = EDITABLE if _is_editable(os.path.join(folder or ".", name)) else record["version"]
         packages |= here
     return {PYTHON: platform.python_version(), **dict(sorted((packages | {"bakeoff": __version__}).items()))}
+
+
+def local_modules(base: Path) -> dict[str, str]:
+    """Return the version `files DIGEST`, by name, of modules that were not installed: on PYTHONPATH, or in editable mode.
+
+    Without bakeoff and without what is below `base`, the experiment file's directory: that code is compared by itself.
+    """
+    versions: dict[str, str] = {}
+    for name, path in _local_files():
+        if name != "bakeoff" and name not in versions and not path.is_relative_to(base):
+            try:
+                versions[name] = f"files {module_digest(path)}"
+            except OSError:
+                continue
+    return dict(sorted(versions.items()))
+
+
+def _local_files() -> Iterator[tuple[str, Path]]:
+    """Yield name and place of modules that were not installed, in the order in which an import looks for them."""
+    import sysconfig  # only pilots need it
+
+    installed = tuple({f"{path}/" for path in (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())})
+    for text in sys.path:
+        folder = Path(text or ".").absolute()
+        if f"{folder}/".startswith(installed) or folder.name in ("site-packages", "dist-packages"):
+            for record in folder.glob("*.dist-info/direct_url.json"):
+                package = _RECORD.fullmatch(record.parent.name)
+                if package is not None and _is_editable(str(record.parent)):
+                    spec = importlib.util.find_spec(package["name"].replace(".", "_"))
+                    if spec is not None and spec.origin is not None and os.path.isabs(spec.origin):
+                        origin = Path(spec.origin)
+                        yield normalized(package["name"]), origin.parent if spec.submodule_search_locations else origin
+            continue
+        for path in sorted(folder.glob("*.py")):
+            yield normalized(path.stem), path
+        for path in sorted(each.parent for each in folder.glob("*/*.py")):
+            yield normalized(path.name), path
+
+
+def differing_packages(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """Return both versions of each package that differs and may change what a run measures; None where there is none.
+
+    A package that is `editable` on one side is taken for the same: what it was like is not known.
+    """
+    a, b = counted_packages(a), counted_packages(b)
+    pairs = {name: (a.get(name), b.get(name)) for name in sorted(a.keys() | b.keys())}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and EDITABLE not in pair}
 
 
 def counted_packages(packages: Mapping[str, str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from bakeoff.spec.workload import Scalar, Status, is_self_reported
 from bakeoff.text import flat
 
 if TYPE_CHECKING:
-    from bakeoff.records.edition import Edition
+    from bakeoff.records.recorded import Recorded
     from bakeoff.spec.plan import Run
 
 OPEN = ("planned", "running", "cancelled", "infra_error")
@@ -304,12 +304,16 @@ class ArmMeans:
 
 
 class Reported(Protocol):
-    """What the means of an arm are made of: a `RunRecord`, or a row of a results table."""
+    """What a glance at runs needs of each: a `RunRecord`, or a row of a results table."""
 
+    @property
+    def run_id(self) -> str: ...
     @property
     def arm(self) -> str: ...
     @property
     def status(self) -> str: ...
+    @property
+    def error(self) -> str | None: ...
     @property
     def metrics(self) -> Mapping[str, Scalar]: ...
 
@@ -362,14 +366,18 @@ SPENT = ("tokens", "cost")
 """Metrics of what a run uses up."""
 
 
-def uncounted(edition: Edition) -> dict[str, Uncounted]:
+def rescored_sessions(sessions: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return those of an edition's sessions whose attempts scored again what earlier ones had done."""
+    # An older edition has only the end of such a session, which one that was killed lacks.
+    return [row["session"] for row in sessions if row["ended"] == RESCORED or row["provenance"].get(RESCORED)]
+
+
+def uncounted(edition: Recorded) -> dict[str, Uncounted]:
     """The tries that do not count of every arm, in plan order."""
     runs: dict[int, list[TryRecord]] = {}
     for each in edition.tries():
         runs.setdefault(each.position, []).append(each)
-    # An older edition has only the end of such a session, which one that was killed lacks.
-    sessions = edition.sessions() if runs else []
-    rescored = {row["session"] for row in sessions if row["ended"] == RESCORED or row["provenance"].get(RESCORED)}
+    rescored = rescored_sessions(edition.sessions()) if runs else ()
     lost: dict[str, list[list[TryRecord]]] = {}
     for tries in runs.values():
         tries = [each for each in tries if each.session not in rescored]
@@ -378,8 +386,10 @@ def uncounted(edition: Edition) -> dict[str, Uncounted]:
             tries.pop()
         if tries:
             lost.setdefault(tries[0].arm, []).append(tries)
-    names = (*SPENT, edition.facts()["spec"]["budget"]["cost_metric"]) if lost else ()
-    spent = _spent_in_vain(edition, {tries[0].position: arm for arm, each in lost.items() for tries in each}, names)
+    spent: dict[str, dict[str, float]] = {}
+    if lost:
+        names = (*SPENT, edition.facts()["spec"]["budget"]["cost_metric"])
+        spent = _spent_in_vain(edition, {tries[0].position: arm for arm, each in lost.items() for tries in each}, names)
     found = {}
     for arm, number in edition.tried().items():
         every = [each for tries in lost.get(arm, ()) for each in tries]
@@ -398,11 +408,10 @@ def uncounted(edition: Edition) -> dict[str, Uncounted]:
     return found
 
 
-def _spent_in_vain(edition: Edition, arms: Mapping[int, str], names: Sequence[str]) -> dict[str, dict[str, float]]:
+def _spent_in_vain(edition: Recorded, arms: Mapping[int, str], names: Sequence[str]) -> dict[str, dict[str, float]]:
     """What tries that do not count reported in `names`, added up by arm. `arms` has the arm of each run by position."""
-    reported = [(position, metrics) for position, metrics in edition.superseded() if position in arms] if arms else []
-    if arms:
-        reported += [(run.position, run.metrics) for run in edition.runs(OPEN) if run.position in arms]
+    reported = [(position, metrics) for position, metrics in edition.superseded() if position in arms]
+    reported += [(run.position, run.metrics) for run in edition.runs(OPEN) if run.position in arms]
     spent: dict[str, dict[str, float]] = {}
     for position, metrics in reported:
         of_arm = spent.setdefault(arms[position], {})
@@ -413,7 +422,7 @@ def _spent_in_vain(edition: Edition, arms: Mapping[int, str], names: Sequence[st
     return spent
 
 
-def list_runs(edition: Edition, statuses: Sequence[str] = ()) -> list[dict[str, Any]]:
+def list_runs(edition: Recorded, statuses: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Runs with one of these statuses (all by default) in plan order, as tables that can be printed as JSON."""
     return [{name: getattr(run, name) for name in LISTED} for run in edition.runs(statuses)]
 
@@ -473,7 +482,7 @@ def why_unscored(metric: str, summarised: bool, metrics: Mapping[str, Scalar], b
     return Unscored(f"it reported no {metric!r}, only {others}" + (f" ({meant})" if meant else ""))
 
 
-def unscored(edition: Edition) -> list[tuple[RunRecord, Unscored]]:
+def unscored(edition: Recorded) -> list[tuple[RunRecord, Unscored]]:
     """Runs that succeeded without a value of the declared metric, and why; empty when no metric is declared."""
     analysis = edition.facts()["spec"]["analysis"]
     metric, summarised = analysis["metric"], analysis["summary"] is not None
@@ -485,7 +494,7 @@ def unscored(edition: Edition) -> list[tuple[RunRecord, Unscored]]:
     return [(run, reason) for run, reason in reasons if reason is not None]
 
 
-def failures(edition: Edition, limit: int) -> list[dict[str, Any]]:
+def failures(edition: Recorded, limit: int) -> list[dict[str, Any]]:
     """The last runs that failed or could not be tried, newest first, each with the log that probably says why."""
     failed = list_runs(edition, (*FAILED, "infra_error"))
     failed.sort(key=lambda run: -(run["ended_at"] or 0.0))  # stable: runs that ended together stay in plan order
@@ -494,7 +503,7 @@ def failures(edition: Edition, limit: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Runs that failed, or could not be tried, with the same message, apart from numbers other than exit codes."""
+    """Runs that failed, or have no outcome, with the same message, apart from numbers other than exit codes."""
 
     status: str
     message: str
@@ -505,11 +514,11 @@ class FailureGroup:
     """How many runs of each arm."""
 
 
-def failure_groups(runs: Iterable[RunRecord]) -> list[FailureGroup]:
-    """Group what failed by its message; the most frequent first."""
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
+def failure_groups(runs: Iterable[Reported], statuses: Sequence[str] = (*FAILED, "infra_error")) -> list[FailureGroup]:
+    """Group runs that ended in one of `statuses` by their message; the most frequent first."""
+    groups: dict[tuple[str, str], list[Reported]] = {}
     for run in runs:
-        if run.status in (*FAILED, "infra_error"):
+        if run.status in statuses:
             same = re.sub(r"0x[0-9a-f]+|(?<!exit code )\b\d+", "#", (run.error or "").replace(run.run_id, "RUN"))
             groups.setdefault((run.status, same), []).append(run)
     return [

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LOCK = 7246112
 """The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
-VERSION = 6
+VERSION = 7
 """A newer version only adds tables and columns: an older database gets them when it is next written to."""
 
 _TABLES = """
@@ -155,12 +155,12 @@ CREATE TABLE IF NOT EXISTS environments (
 """
 _ADDED = (
     ("runs", "crc", "BIGINT"), ("attempts", "node", "TEXT"), ("attempts", "lost", "TEXT"), ("looks", "asked", "TEXT"),
-    ("growths", "open", "INTEGER"), ("nodes", "environment", "TEXT"),
+    ("growths", "open", "INTEGER"), ("nodes", "environment", "TEXT"), ("nodes", "refused", "TEXT"),
 )  # fmt: skip
 """(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3);
 `node` is where an attempt ran, and `lost` how it was lost, if it was (version 5); `asked` is how each metric of a look
 was judged, `open` the number of runs that had not ended when the plan grew, and `environment` the digest of a node's
-packages (version 6)."""
+packages (version 6); `refused` is why a node was given nothing more (version 7)."""
 TABLE_NAMES = (
     "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "claims", "nodes", "environments", "cells",
     "sessions", "editions",
@@ -197,11 +197,8 @@ def create_tables(database: Database) -> None:
 
 
 def allow_missing_seeds(database: Database) -> None:
-    """Let runs have no seed in a PostgreSQL database that was made when every run had one.
-
-    A new edition in SQLite is a new file, which allows that already.
-    """
-    if database.engine == "postgres" and database.value(
+    """Let runs have no seed in a PostgreSQL database that was made when every run had one."""
+    if database.value(
         "SELECT 1 FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = 'runs' "
         "AND column_name = 'seed' AND is_nullable = 'NO'"
     ):

@@ -66,7 +66,7 @@ class Database:
         self.engine = engine
         self.place = place
         """The path of the SQLite file, or the URL."""
-        self.label = _without_password(place)
+        self.label = _without_password(place) if engine == "postgres" else place
         """`place` as it may be shown."""
         self.version = VERSION
         """The schema's version, which may be an older one when the database is only read."""

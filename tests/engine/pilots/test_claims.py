@@ -23,7 +23,7 @@ from bakeoff.engine.pilots.messages import (
 )
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.engine.queue import Queue
-from bakeoff.engine.scheduler import Scheduler, Switch
+from bakeoff.engine.scheduler import Scheduler, SessionSummary, Switch
 from bakeoff.engine.session import Options, Session, open_session
 from bakeoff.errors import BakeoffError, LeaseHeld
 from bakeoff.records.claims import Claims, arms_by_kind, list_claims, list_nodes
@@ -330,8 +330,62 @@ def test_a_node_that_was_lost_three_times_in_a_row_is_left_out(session: Session)
     bench.executor.wait(SETUP.heartbeat)
     assert bench.wire.avoided == ["bad"]
     bench.wire.hello(bench.wire.started[-1], host="bad")
-    with pytest.raises(BakeoffError, match=r"every node .* was lost 3 times in a row: bad"):
+    with pytest.raises(BakeoffError, match=r"every node .* is left out .bad: was lost 3 times in a row"):
         bench.executor.wait(0)
+
+
+def cannot_start(order: Order) -> Report:
+    report = result(order)
+    report.attempt.status, report.attempt.metrics = "infra_error", {}
+    report.attempt.error = "cannot start: No such file or directory: 'solver'"
+    return report
+
+
+def with_nodes(session: Session, seats: Mapping[str, int], sick: str) -> tuple[SessionSummary, list[tuple[str, int]]]:
+    """Run with a pilot on each host of `seats`, one of which can start nothing; returns (host, position) of each order."""
+    bench = Bench(session, pilots=len(seats))
+    wire, receive = bench.wire, bench.wire.receive
+    hosts: dict[str, str] = {}
+
+    def with_beats() -> list[tuple[str, Upward]]:
+        for pilot in wire.started:
+            if pilot in hosts:
+                wire.arriving.append((pilot, Beat([], seats[hosts[pilot]])))
+            elif free := [host for host in seats if host not in hosts.values()]:
+                hosts[pilot] = free[0]
+                wire.hello(pilot, free[0], most=seats[free[0]])
+        return receive()
+
+    def answer(pilot: str, orders: list[Order]) -> None:
+        wire.arriving += [(pilot, cannot_start(order) if hosts[pilot] == sick else result(order)) for order in orders]
+
+    wire.receive = with_beats  # type: ignore[method-assign]
+    wire.on_orders = answer
+    summary = bench.scheduler().run()
+    return summary, [(hosts[pilot], order.attempt.position) for pilot, order in wire.orders()]
+
+
+@pytest.mark.parametrize("healthy_seats", [1, 4])
+def test_a_run_that_a_node_could_not_start_is_tried_on_another_one(session: Session, healthy_seats: int) -> None:
+    summary, orders = with_nodes(session, {"sick": 1, "healthy": healthy_seats}, sick="sick")
+    assert summary.statuses == {"succeeded": 4}
+    on_sick = [position for host, position in orders if host == "sick"]
+    assert on_sick
+    assert len(on_sick) == len(set(on_sick))
+
+
+def test_a_node_that_starts_nothing_is_left_out_after_three_runs(lab: Lab) -> None:
+    lab.experiment("seeds = 30\nparams = { command = 'true' }\n")
+    with closing(open_session(load_plan(lab.place / "trial.toml"), Options(lab.root))) as session:
+        summary, orders = with_nodes(session, {"sick": 1, "healthy": 1}, sick="sick")
+    assert summary.statuses == {"succeeded": 30}
+    assert sum(host == "sick" for host, _ in orders) == 3
+
+
+def test_what_no_node_can_start_is_missing_after_its_retries(session: Session) -> None:
+    summary, orders = with_nodes(session, {"only": 2}, sick="only")
+    assert summary.statuses == {"infra_error": 4}
+    assert len(orders) == 12, "retries.infra = 2"
 
 
 def test_runs_of_a_node_that_was_cut_off_are_not_handed_to_it_again(session: Session, clock: Clock) -> None:
@@ -529,4 +583,4 @@ def test_claims_and_nodes_are_the_same_in_postgres(
         assert list_claims(session.edition) == [] and len(session.edition.attempts(done.position)) == 1
         assert [(node.host, node.kind) for node in list_nodes(session.edition)] == [("n1", "a kind")]
         assert arms_by_kind(session.edition) == {"a kind": {"default": 1}}
-        assert session.edition.attempts_by_node() == {pilot: 1} and session.edition.losses_alone(0) == 0
+        assert session.edition.attempts_by_node() == {pilot: {"succeeded": 1}} and session.edition.losses_alone(0) == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bakeoff.engine.pilots.messages import Report, Upward, decode_upward
+from bakeoff.engine.pilots.spool import Reader
 from bakeoff.records.claims import list_claims, list_nodes
 from support.process_pilots import install, kill, pilots_of
 from support.processes import LONG, Lab, eventually
@@ -25,15 +27,25 @@ expiry = 2
 COMMAND = """
 seeds = 12
 [params]
-command = '''mkdir -p {out}; echo {seed} > {out}/seed.txt; echo said {seed}; echo "{{\\"score\\": $(( {seed} * 2 ))}}"'''
+command = '''
+if [ -d seen ]; then touch seen/$BAKEOFF_NODE; while [ $(ls seen | wc -l) -lt 2 ]; do sleep 0.05; done; fi
+mkdir -p {out}; echo {seed} > {out}/seed.txt; echo said {seed}; echo "{{\\"score\\": $(( {seed} * 2 ))}}"'''
 """
+"""If the directory `seen` is there, runs last until one has begun on each of two nodes."""
 PYTHON = """
 workload = "python"
 seeds = 12
 params = { function = "work:run" }
 """
 WORK = """
+import os, pathlib, time
+
 def run(ctx):
+    seen = pathlib.Path("seen")
+    if seen.is_dir():
+        (seen / os.environ["BAKEOFF_NODE"]).touch()
+        while len(list(seen.iterdir())) < 2:
+            time.sleep(0.05)
     for step in range(3):
         ctx.log(step, loss=float(ctx.rng("noise").normal()))
     (ctx.directory / "out").mkdir()
@@ -74,6 +86,7 @@ def test_runs_on_pilots_leave_what_local_runs_leave(
     lab: Lab, tmp_path_factory: pytest.TempPathFactory, kind: str
 ) -> None:
     lab.experiment((COMMAND if kind == "command" else PYTHON) + EXECUTOR, work=WORK)
+    (lab.place / "seen").mkdir()
     lab.cli("run", "trial.toml")
     rows = lab.rows()
     assert [(row["status"], row["score"], row["attempts"]) for row in rows] == [
@@ -186,6 +199,35 @@ def test_ctrl_c_twice_ends_runs_pilots_and_claims(lab: Lab) -> None:
     assert lab.statuses() == {"cancelled": 4, "planned": 4}
     with closing(lab.edition()) as edition:
         assert list_claims(edition) == []
+
+
+@pytest.mark.slow
+def test_results_that_wait_in_the_spool_are_taken_in_when_an_edition_goes_on_locally(lab: Lab) -> None:
+    """The pilots had finished them while there was no scheduler."""
+    lab.experiment(
+        f"seeds = 4\nparams = {{ command = '''{BEGUN}'''}}\n" + EXECUTOR.replace("expiry = 2", "expiry = 30")
+    )
+    process = lab.start("run", "trial.toml")
+    eventually(lambda: len(executions(lab)) == 4, "all slots are in use")
+    process.kill()
+    process.wait(timeout=LONG)
+    (lab.place / "go").touch()
+    eventually(lambda: len(_reports(lab)) == 4, "all reports are in the spool")
+    lab.cli("run", "trial.toml", "--executor", "local")
+    assert {(row["status"], row["attempts"]) for row in lab.rows()} == {("succeeded", 1)}
+    assert executions(lab) == dict.fromkeys(range(4), 1), "nothing was executed again"
+    with closing(lab.edition()) as edition:
+        assert list_claims(edition) == []
+        assert {attempt["node"] for run in edition.runs() for attempt in edition.attempts(run.position)} <= {
+            "1-1",
+            "1-2",
+        }
+
+
+def _reports(lab: Lab) -> list[Upward]:
+    files = list(lab.root.glob("trial/2*/.spool/*/up"))
+    messages = [decode_upward(frame) for file in files for frame in Reader(file).read()]
+    return [message for message in messages if isinstance(message, Report)]
 
 
 @pytest.mark.slow

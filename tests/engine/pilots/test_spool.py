@@ -14,7 +14,9 @@ from bakeoff.engine.pilots.messages import Beat, Returned
 from bakeoff.engine.pilots.spool import Newest, Reader, SpoolLink, SpoolTransport, Writer
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.records.layout import EditionPaths
+from bakeoff.trees import copy_tree
 
+TOKEN = "1.0.1.0123456789abcdef"
 SETUP = PilotSetup(
     workload="command", dialect="native", experiment="trial", edition="x", base="/", slots=2, limits={}, resources={},
     gpus=None, env={}, fresh=False, checkpoints=False, settle_after=1, code="code",
@@ -88,6 +90,38 @@ def test_signs_of_life_do_not_make_the_spool_grow_and_nothing_else_is_dropped(
     assert sum(path.stat().st_size for path in transport.directory.rglob("*") if path.is_file()) < 40_000
     next_session = SpoolTransport(paths).receive()
     assert len(next_session) == 201, "the newest sign of life, and all the rest"
+
+
+def test_only_the_newest_two_copies_of_a_checkpoint_are_kept(tmp_path: Path) -> None:
+    link, run = _link(tmp_path)
+    for step in range(5):
+        (run / "checkpoint" / "state").write_text(str(step))
+        link.save(TOKEN, run)
+    copies = sorted((tmp_path / ".incoming").iterdir())
+    assert [(copy / "checkpoint" / "state").read_text() for copy in copies] == ["3", "4"]
+
+
+def test_a_copy_during_which_the_checkpoint_changed_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, run = _link(tmp_path)
+    (run / "checkpoint" / "state").write_text("1")
+    link.save(TOKEN, run)
+
+    def copy_while_it_is_written(source: Path, target: Path, sync: object) -> None:
+        copy_tree(source, target)
+        (run / "checkpoint" / "state").write_text("longer")
+
+    monkeypatch.setattr("bakeoff.engine.pilots.arrivals.copy_tree", copy_while_it_is_written)
+    with pytest.raises(OSError, match="changed while it was copied"):
+        link.save(TOKEN, run)
+    (copy,) = [path for path in (tmp_path / ".incoming").iterdir() if path.suffix != ".part"]
+    assert (copy / "checkpoint" / "state").read_text() == "1"
+
+
+def _link(place: Path) -> tuple[SpoolLink, Path]:
+    (place / "spool" / "1-1").mkdir(parents=True)
+    run = place / "run"
+    (run / "checkpoint").mkdir(parents=True)
+    return SpoolLink(place / "spool", "1-1"), run
 
 
 def test_a_directory_comes_home_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -15,17 +15,19 @@ file names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bakeoff.records.layout import SPOOL, EditionPaths
+from bakeoff.records.layout import RAY_FILE, SPOOL, EditionPaths
 from bakeoff.records.run import Attempt
 from bakeoff.spec.experiment import ExecutorEntry, Limits, Resources
 
 if TYPE_CHECKING:  # workers import this module, and need no database
     from bakeoff.records.claims import Claim, Claims
+    from bakeoff.records.edition import Edition
     from bakeoff.spec.plan import Plan
 
 
@@ -117,6 +119,16 @@ class Executor(Protocol):
         """End whatever still runs and free all resources."""
 
 
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The state of the machines that runs are on, for people who watch."""
+
+    warnings: tuple[str, ...] = ()
+    """About nodes: one that gets nothing more, one that has other packages."""
+    waits_for: str = ""
+    """What has to come before the next run can start; empty while there is a node."""
+
+
 @runtime_checkable
 class Adopting(Protocol):
     """An executor whose attempts outlive the scheduler, besides `Executor`."""
@@ -132,8 +144,20 @@ class Adopting(Protocol):
     def recorded(self, attempts: list[Attempt]) -> None:
         """These came back through `wait`, and are durable now."""
 
+    def situation(self) -> Situation:
+        """Return what users should know while they wait."""
+
     def leave(self) -> None:
         """Another scheduler has taken over: what still runs is its, and `close` must leave it alone."""
+
+
+def take_in_results(edition: Edition, claims: Sequence[Claim]) -> dict[str, Attempt]:
+    """Return what pilots of another executor have done for these claims and nobody has recorded, by token."""
+    if not claims or not (edition.paths.directory / SPOOL).exists():
+        return {}
+    from bakeoff.engine.pilots import spool
+
+    return spool.take_in(edition, claims)
 
 
 def leave_pilots(paths: EditionPaths) -> None:
@@ -142,3 +166,7 @@ def leave_pilots(paths: EditionPaths) -> None:
         from bakeoff.engine.pilots import spool
 
         spool.abandon(paths)
+    if (paths.directory / RAY_FILE).exists() and find_spec("ray") is not None:
+        from bakeoff.engine.executors.ray import cluster
+
+        cluster.abandon(paths)

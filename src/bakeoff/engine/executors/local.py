@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import ConfigDict
 
 from bakeoff.errors import Problem
-from bakeoff.spec.experiment import ExecutorEntry, Experiment
+from bakeoff.spec.experiment import ExecutorEntry, ExperimentFile
 
 if TYPE_CHECKING:
     from bakeoff.engine.executors import Executor, ExecutorSetup
@@ -24,10 +24,10 @@ class Local:
 
     Settings = LocalSettings
 
-    def check(self, experiment: Experiment) -> Iterable[Problem]:
+    def check(self, experiment: ExperimentFile) -> Iterable[Problem]:
         return ()
 
-    def check_machine(self, experiment: Experiment, jobs: int) -> None:
+    def check_machine(self, experiment: ExperimentFile, jobs: int) -> None:
         _share_machine(experiment, jobs)
 
     def open(self, setup: ExecutorSetup) -> Executor:
@@ -43,7 +43,7 @@ class Local:
         return open_node(replace(setup.node, jobs=jobs, gpus=devices, env=experiment.environment()))
 
 
-def _share_machine(experiment: Experiment, jobs: int) -> tuple[tuple[str, ...], int]:
+def _share_machine(experiment: ExperimentFile, jobs: int) -> tuple[tuple[str, ...], int]:
     """Return the devices that runs share, and how many of `jobs` runs may be going on at once.
 
     Raises UsageError when not a single one fits.

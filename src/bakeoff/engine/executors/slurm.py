@@ -29,7 +29,7 @@ from bakeoff.errors import BakeoffError, Problem, StorageError, UsageError
 from bakeoff.records.claims import is_pilot_name
 from bakeoff.records.files import read_inside
 from bakeoff.records.layout import atomic_write
-from bakeoff.spec.experiment import Duration, Experiment, Resources
+from bakeoff.spec.experiment import Duration, ExperimentFile, Resources
 
 if TYPE_CHECKING:
     from bakeoff.engine.executors import Executor, ExecutorSetup
@@ -77,7 +77,7 @@ class Slurm:
 
     Settings = SlurmSettings
 
-    def check(self, experiment: Experiment) -> Iterable[Problem]:
+    def check(self, experiment: ExperimentFile) -> Iterable[Problem]:
         settings = experiment.executor
         assert isinstance(settings, SlurmSettings)
         limit = experiment.limits.time
@@ -111,6 +111,7 @@ class Slurm:
             launcher,
             pilots=pilots,
             expiry=settings.expiry,
+            same_packages=settings.same_packages,
         )
 
 

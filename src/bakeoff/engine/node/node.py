@@ -202,10 +202,10 @@ class Node(Executor):
                     continue
                 if self._stop_at is not None and doubt.since <= self._stop_at + _DOUBT:
                     doubt.attempt.status = "cancelled"
-                    _add_note(doubt.attempt, "everything was stopped at that moment")
+                    add_note(doubt.attempt, "everything was stopped at that moment")
                 elif not doubt.surrounded():
                     doubt.attempt.status = "infra_error"
-                    _add_note(doubt.attempt, "the keeper of all commands was killed")
+                    add_note(doubt.attempt, "the keeper of all commands was killed")
                 self._complete(doubt.attempt, doubt.context, doubt.command)
         if self._collecting:
             read = [entry for entry in self._collecting if not entry.collector.busy()]
@@ -214,7 +214,7 @@ class Node(Executor):
                 try:
                     self._take_series(attempt, collector.result(), command)
                 except (OSError, ValueError) as error:
-                    _add_note(attempt, f"{SERIES} cannot be read: {error}")
+                    add_note(attempt, f"{SERIES} cannot be read: {error}")
                 self._describe(attempt, context, command)
         concluded, self._concluded = self._concluded, []
         return concluded
@@ -232,7 +232,7 @@ class Node(Executor):
         try:
             if context.path.is_symlink():  # readers of the edition would follow it
                 context.path.unlink()
-                _add_note(attempt, "put a link in the place of its directory, deleted")
+                add_note(attempt, "put a link in the place of its directory, deleted")
             if not context.path.is_dir():  # the run wrote nothing, so there is no directory to describe
                 _check_steps(attempt, None, command)
                 self._concluded.append(attempt)
@@ -240,7 +240,7 @@ class Node(Executor):
             if attempt.status == "failed":
                 self._check_room()
         except OSError as error:
-            _add_note(attempt, error.strerror or str(error))
+            add_note(attempt, error.strerror or str(error))
         if command is None and isinstance(self._workload, Equivalent):
             try:
                 command = self._workload.equivalent(self._validated(attempt), context)
@@ -261,14 +261,14 @@ class Node(Executor):
             else:
                 _check_steps(attempt, None, command)
         except Exception as error:
-            _add_note(attempt, f"{SERIES} cannot be read: {error}")
+            add_note(attempt, f"{SERIES} cannot be read: {error}")
         self._describe(attempt, context, command)
 
     def _take_series(self, attempt: Attempt, collected: Collected, command: Command | None) -> None:
         attempt.series, torn, last_step = collected
         _check_steps(attempt, last_step, command)
         if torn and attempt.status == "succeeded":  # one that was ended may have been writing a line
-            _add_note(attempt, f"{SERIES}: {torn} line{'s' if torn > 1 else ''} could not be read")
+            add_note(attempt, f"{SERIES}: {torn} line{'s' if torn > 1 else ''} could not be read")
 
     def _describe(self, attempt: Attempt, context: Context, command: Command | None) -> None:
         """Write `meta.json`: the last thing before `wait` returns the attempt."""
@@ -276,7 +276,7 @@ class Node(Executor):
         try:
             self._write_meta(attempt, context, command)
         except (OSError, ValueError) as error:
-            _add_note(attempt, f"meta.json could not be written: {error}")
+            add_note(attempt, f"meta.json could not be written: {error}")
 
     def _write_meta(self, attempt: Attempt, context: Context, command: Command | None) -> None:
         """`meta.json` of an attempt that starts (without an end) or has ended."""
@@ -330,7 +330,8 @@ class _Collecting(NamedTuple):
     command: Command | None
 
 
-def _add_note(attempt: Attempt, note: str) -> None:
+def add_note(attempt: Attempt, note: str) -> None:
+    """Add something to know about the attempt to its error, or to nothing: a success may have a note, too."""
     attempt.error = f"{attempt.error}; {note}" if attempt.error else note
 
 
@@ -341,7 +342,7 @@ def _check_steps(attempt: Attempt, last_step: int | None, command: Command | Non
     if expected is not None and attempt.status == "succeeded" and (last_step is None or last_step < expected):
         attempt.status = "failed"
         done = "logged no step" if last_step is None else f"ended at step {last_step:,}"
-        _add_note(attempt, f"{done}, and {expected:,} are expected (expect_steps)")
+        add_note(attempt, f"{done}, and {expected:,} are expected (expect_steps)")
 
 
 def open_node(setup: NodeSetup) -> Node:

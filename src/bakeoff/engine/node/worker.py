@@ -206,7 +206,7 @@ class Worker:
                     try:
                         self._capture.settle(context.path)
                         context.flush()
-                    except Exception as error:
+                    except BaseException as error:
                         with suppress(OSError):  # the disk is full, or the run has closed the descriptor
                             os.write(2, f"bakeoff: cannot write to {context.path}: {error}\n".encode())
 

@@ -11,6 +11,7 @@
 | `pilot` | the node's side: a long-lived process with slots, around a local node (engine/node) |
 | `connection` | a pilot's messages and transfers of run directories, in threads of its own |
 | `arrivals` | run directories that come home: beside their place, then renamed |
+| `scratch` | directories for files on a node, and what killed pilots left of them |
 | `packing` | a directory as an archive, for engines without a shared file system |
 | `attachments` | task directories and other files that such engines bring to nodes, by digest |
 | `spool` | the transport of engines with a shared file system: three files for each pilot |

@@ -1,7 +1,7 @@
 """Run directories that come home. They arrive beside their place, complete and synced, and are then renamed into it.
 
     <edition>/.incoming/<token>          a directory that was delivered
-    <edition>/.incoming/<token>.saved-3  the third copy of a directory whose run goes on
+    <edition>/.incoming/<token>.saved-3  the third copy of a directory whose run goes on; the newest two are kept
     <edition>/.incoming/*.part           on its way
 
 Names are tokens, so a pilot that lost its claim cannot touch what belongs to another attempt of the run: only the
@@ -14,16 +14,19 @@ import errno
 import os
 import re
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from bakeoff.records.claims import is_token
 from bakeoff.records.files import read_inside
 from bakeoff.records.layout import EditionPaths
-from bakeoff.trees import copy_tree, remove_tree
+from bakeoff.records.rundir import CHECKPOINT
+from bakeoff.trees import copy_tree, remove_tree, walk
 
 INCOMING = ".incoming"
 _SAVED = re.compile(r"(.+)\.saved-(\d{1,9})")
+_KEPT = 2
+"""Saved copies of a run that are kept: the newest one, and the one before."""
 
 
 class Arrivals:
@@ -46,6 +49,12 @@ class Arrivals:
     def saved(self, token: str, number: int) -> Path:
         """Where copy `number` of a directory goes whose run goes on; a higher number replaces a lower one."""
         return self.incoming / f"{_checked(token)}.saved-{number}"
+
+    def drop_older(self, token: str) -> None:
+        """Delete the saved copies of a claim except for the newest ones."""
+        copies = sorted((number, path) for name, number, path in self._arrived() if name == token and number)
+        for _, path in copies[:-_KEPT]:
+            remove(path)
 
     def open(self) -> None:
         """Make the place. What is on its way from an earlier session stays: its pilots may still deliver."""
@@ -134,15 +143,38 @@ def _token_of(directory: Path) -> str | None:
         return None
 
 
-def copy_synced(source: Path, target: Path) -> None:
-    """Copy a directory so that `target` appears whole and is on disk, or not at all.
+def checkpoint_state(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return name, size and time of change of every file of a run's checkpoint; empty when there is none."""
+    files = []
+    for folder, _, names in walk(directory / CHECKPOINT):
+        for name in names:
+            try:
+                facts = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue
+            files.append((os.path.join(folder, name), facts.st_size, facts.st_mtime_ns))
+    return tuple(sorted(files))
+
+
+@contextmanager
+def checkpoint_unchanged(directory: Path) -> Iterator[None]:
+    """Raise OSError if a run's checkpoint changed during the body: a copy of it would be one that never was."""
+    before = checkpoint_state(directory)
+    yield
+    if checkpoint_state(directory) != before:
+        raise OSError(errno.EBUSY, "the checkpoint changed while it was copied", str(directory / CHECKPOINT))
+
+
+def copy_synced(source: Path, target: Path, watch: AbstractContextManager[None] | None = None) -> None:
+    """Copy a directory so that `target` appears whole and is on disk, or not at all. `watch` is open while it is copied.
 
     Links stay links, and pipes, sockets and devices are left out.
     """
     part = target.with_name(f"{target.name}.part")
     remove(part)
     part.parent.mkdir(mode=0o700, exist_ok=True)
-    copy_tree(source, part, _sync)
+    with watch or nullcontext():
+        copy_tree(source, part, _sync)
     remove(target)
     os.rename(part, target)
     sync_directory(target.parent)

@@ -24,6 +24,8 @@ from bakeoff.engine.pilots.transport import Link
 from bakeoff.trees import make_readable
 
 _DELIVERY_TRIES = 5
+_TRANSFER_LASTS = 6 * 3600.0
+"""Seconds after which a transfer counts as stuck. Archives of a thousand pilots may wait for one scheduler for hours."""
 _QUICKEST, _SLOWEST = 0.005, 0.25
 """Seconds between two exchanges: while there is something to exchange, and at rest. Each costs as much as a short run."""
 
@@ -34,7 +36,7 @@ class Connection:
     Two threads call the link: one exchanges messages, the other carries directories, so that no gigabyte holds up a
     heartbeat. A report is sent when its directory has been delivered. Whatever goes wrong with one directory is noted for
     its run, and the next one is carried. An error that ends the exchange of messages is in `broken`: nothing can be sent
-    any more, so the pilot has to leave.
+    any more, so the pilot has to leave. It also has to leave when a transfer is `stuck`: all others wait behind it.
     """
 
     def __init__(self, link: Link) -> None:
@@ -44,12 +46,17 @@ class Connection:
         self._transfers: Queue[Callable[[], None]] = Queue()
         self._posted = threading.Event()
         self._closing = False
+        self._transfer_began: float | None = None
         self.carrying: dict[str, float | None] = {}
         """Claims whose reports wait for their directories to arrive, and when their attempts began."""
         self.reached = time.monotonic()
         """When the control plane was reached last."""
         self.saving: set[str] = set()
         """Claims whose directories are being saved."""
+        self.unsaved: set[str] = set()
+        """Claims of whose directories no copy has arrived, although it was tried."""
+        self._saved: set[str] = set()
+        """Claims of whose directories one has."""
         self.save_took = 0.0
         """Seconds that the last one took."""
         self.fetched: deque[tuple[Order, OSError | None]] = deque()
@@ -87,10 +94,22 @@ class Connection:
         """What has arrived."""
         return [self._in.popleft() for _ in range(len(self._in))]
 
+    def stuck(self) -> bool:
+        """Whether the transfer that is under way has taken so long that it will not end."""
+        began = self._transfer_began
+        return began is not None and time.monotonic() - began > _TRANSFER_LASTS
+
+    def bring_home(self, patience: float) -> None:
+        """Wait until the directories of all runs that ended have arrived, for `patience` seconds at most."""
+        deadline = time.monotonic() + patience
+        while self.carrying and self.broken is None and not self.stuck() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
     def close(self, patience: float) -> None:
         """Send what is left, for `patience` seconds at most."""
         deadline = time.monotonic() + patience
-        while (self.carrying or self._out) and self.broken is None and time.monotonic() < deadline:
+        self.bring_home(patience)
+        while self._out and self.broken is None and time.monotonic() < deadline:
             time.sleep(0.005)
         self._closing = True
         self._posted.set()
@@ -127,10 +146,13 @@ class Connection:
     def _carry(self) -> None:
         while True:
             work = self._transfers.get()
+            self._transfer_began = time.monotonic()
             try:
                 work()
             except BaseException:
                 print_error()  # the run itself was told; the next directory is carried all the same
+            finally:
+                self._transfer_began = None
 
     def _fetch(self, order: Order, directory: Path, cache: Path) -> None:
         error = None
@@ -154,31 +176,42 @@ class Connection:
             if directory.is_dir():
                 self._link.save(token, directory)
                 self.save_took = time.monotonic() - began
+                self._saved.add(token)
+                self.unsaved.discard(token)
         except Exception:
             print_error()  # the next one may arrive; until then a lost run goes on from an older one
+            if token not in self._saved:
+                self.unsaved.add(token)
         finally:
             self.saving.discard(token)
 
-    def _deliver(self, said: Report, directory: Path) -> None:
+    def _deliver(self, report: Report, directory: Path) -> None:
         """Bring the directory home and send the report. Without its directory no run is a success."""
-        for number in range(1, _DELIVERY_TRIES + 1):
-            try:
-                self._link.deliver(said.token, directory)
-                report = said
-                break
-            except BaseException as error:
-                if isinstance(error, PermissionError) and number == 1:
-                    with suppress(OSError):
-                        make_readable(directory)
-                        continue
-                report = without_directory(said, directory, error)
-                if report.attempt.status == "failed" or not isinstance(error, OSError):  # it would be the same again
-                    print_error()
-                    break
-                time.sleep(0.2 * 2**number)
-        self.post(report)
-        del self.carrying[report.token]
+        try:
+            error = self._try_delivery(report.token, directory)
+            self.post(report if error is None else without_directory(report, directory, error))
+        finally:
+            del self.carrying[report.token]  # whatever happens: a claim that is named here never expires
         remove(directory)
+
+    def _try_delivery(self, token: str, directory: Path) -> BaseException | None:
+        """Deliver the directory, again after errors that may pass. Returns the last error, None after a success."""
+        trouble: BaseException | None = None
+        for number in range(_DELIVERY_TRIES):
+            try:
+                if isinstance(trouble, PermissionError):
+                    make_readable(directory)
+                elif trouble is not None:
+                    time.sleep(0.2 * 2**number)
+                self._link.deliver(token, directory)
+                return None
+            except BaseException as error:
+                closed = isinstance(error, PermissionError) and trouble is None
+                trouble = error
+                if not isinstance(error, OSError) or (_own_doing(error, directory) and not closed):
+                    print_error()  # it would be the same again
+                    break
+        return trouble
 
 
 def without_directory(report: Report, directory: Path, error: BaseException) -> Report:
@@ -187,16 +220,20 @@ def without_directory(report: Report, directory: Path, error: BaseException) -> 
     Nothing takes a path that is too long, and nobody reads files that a run gave to another user. If that were no result, a
     run that is wrong could do it in order to be tried again.
     """
-    own = isinstance(error, OSError) and (
-        error.errno in (errno.ENAMETOOLONG, errno.EFBIG)
-        or (error.errno in (errno.EACCES, errno.EPERM) and str(error.filename or "").startswith(str(directory)))
-    )
     attempt = msgspec.structs.replace(
         report.attempt,
-        status="failed" if own else "infra_error",
+        status="failed" if _own_doing(error, directory) else "infra_error",
         error=f"its directory could not be brought home: {_describe(error)}",
     )
     return Report(report.token, attempt)
+
+
+def _own_doing(error: BaseException, directory: Path) -> bool:
+    """Whether a run's own files keep its directory from being brought home."""
+    return isinstance(error, OSError) and (
+        error.errno in (errno.ENAMETOOLONG, errno.EFBIG)
+        or (error.errno in (errno.EACCES, errno.EPERM) and str(error.filename or "").startswith(str(directory)))
+    )
 
 
 def print_error() -> None:

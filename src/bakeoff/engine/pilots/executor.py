@@ -14,6 +14,7 @@ import heapq
 import time
 from collections.abc import Iterable
 
+from bakeoff.engine.executors import Situation
 from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.fleet import Fleet, KnownPilot, Loss
 from bakeoff.engine.pilots.held import ClaimState, HeldClaims
@@ -66,12 +67,15 @@ class PilotExecutor:
         *,
         pilots: int,
         expiry: float,
+        same_packages: bool = False,
     ) -> None:
         self.claims = claims
         self._setup = setup
         self._transport = transport
         self._held = HeldClaims()
-        self._fleet = Fleet(setup, claims, self._held, transport, launcher, wanted=pilots, expiry=expiry)
+        self._fleet = Fleet(
+            setup, claims, self._held, transport, launcher, wanted=pilots, expiry=expiry, same_packages=same_packages
+        )
         self._expiry = expiry
         self._arrivals = Arrivals(paths)
         self._arrivals.open()
@@ -81,6 +85,8 @@ class PilotExecutor:
         self._room = self._fleet.room()
         """How many more attempts pilots could hold when they were looked at last, those that are ready included."""
         self._back: list[Attempt] = []
+        self._failed_on: dict[int, set[str]] = {}
+        """By position: hosts on which the run could not be started. It is tried on others."""
         self._to_discard: set[str] = set()
         """Claims that ended and may have left files."""
         self._left = False
@@ -170,6 +176,9 @@ class PilotExecutor:
                 attempt.ended_at = time.time() if attempt.started_at is not None else None
                 self._back.append(attempt)
 
+    def situation(self) -> Situation:
+        return self._fleet.situation()
+
     def leave(self) -> None:
         self._left = True
 
@@ -198,11 +207,16 @@ class PilotExecutor:
         rooms = [(self._taken_share(pilot.name), pilot.name) for pilot in self._fleet.able(len(self._ready))]
         heapq.heapify(rooms)
         claims: list[Claim] = []
+        waiting: list[Attempt] = []
         now = time.monotonic()
-        for attempt in self._ready:
+        for number, attempt in enumerate(self._ready):
             if not rooms:
+                self._back += self._ready[number:]  # a pilot left meanwhile
                 break
-            name = rooms[0][1]
+            name = self._choose(attempt, rooms)
+            if name is None:
+                waiting.append(attempt)
+                continue
             token = new_token(self.claims.session, attempt.position, attempt.number)
             attempt.token, attempt.node = token, name
             claims.append(
@@ -210,18 +224,35 @@ class PilotExecutor:
             )
             self._held.hand_out(token, attempt, name, now)
             if (share := self._taken_share(name)) < 1:
-                heapq.heapreplace(rooms, (share, name))
-            else:
-                heapq.heappop(rooms)
+                heapq.heappush(rooms, (share, name))
             resumes = (self._runs / attempt.run_id).is_dir() if attempt.number > 1 else False
             batches.setdefault(name, []).append(Order(token, attempt, resumes))
-        self._back += self._ready[len(claims) :]  # a pilot left meanwhile
-        self._ready = []
+        self._ready = waiting
         self.claims.add(claims)
         for name, orders in batches.items():
             self._transport.send(name, [Orders(orders), *([Quit()] if self._setup.once else ())])
         if self._setup.once:
             self._fleet.start(batches)
+
+    def _choose(self, attempt: Attempt, rooms: list[tuple[float, str]]) -> str | None:
+        """Take the pilot with the most room from the heap `rooms`; none on hosts that could not start the run.
+
+        Returns None when only such hosts have room and others are busy. Where there are no others, any host will do.
+        """
+        avoided = self._failed_on.get(attempt.position, set())
+        if avoided and not {pilot.host for pilot in self._fleet.usable()} - avoided:
+            avoided = set()
+        passed_over = []
+        name = None
+        while rooms and name is None:
+            entry = heapq.heappop(rooms)
+            if avoided and self._fleet.pilots[entry[1]].host in avoided:
+                passed_over.append(entry)
+            else:
+                name = entry[1]
+        for entry in passed_over:
+            heapq.heappush(rooms, entry)
+        return name
 
     def _taken_share(self, pilot: str) -> float:
         return self._held.count(pilot) / self._held.most(pilot)
@@ -290,7 +321,12 @@ class PilotExecutor:
         if self._setup.checkpoints:
             self._to_discard.add(token)  # copies that came while it ran
         claim.directory = directory
-        self._fleet.succeeded(pilot)
+        started = attempt.status != "infra_error"
+        self._fleet.reported(pilot, started=started)
+        if started:
+            self._failed_on.pop(attempt.position, None)
+        else:
+            self._failed_on.setdefault(attempt.position, set()).add(pilot.host)
         self._back.append(attempt)
 
     def _returned(self, tokens: Iterable[str]) -> None:

@@ -1,7 +1,9 @@
 """The pilots as the scheduler knows them: which are there and have room, and who takes the place of one that is gone.
 
-The fleet starts pilots, watches them, and says which claims were lost with them and why. A machine whose pilots were lost several times in a row is left out. Pilots that fall silent together count as one loss
-of their machine; a pilot that falls silent while its neighbours on the same machine go on was lost alone.
+The fleet starts pilots, watches them, and says which claims were lost with them and why. A machine whose pilots were lost
+several times in a row is left out, and so is one that can start no run while others can, or, if the experiment asks for
+it, one with other packages than the first. Pilots that fall silent together
+count as one loss of their machine; a pilot that falls silent while its neighbours on the same machine go on was lost alone.
 """
 
 from __future__ import annotations
@@ -12,18 +14,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bakeoff.engine.executors import Situation
 from bakeoff.engine.pilots.held import ClaimState, HeldClaim, HeldClaims
 from bakeoff.engine.pilots.messages import Abandon, Bye, Hello, NodeFacts, Presence, Quit
 from bakeoff.engine.pilots.transport import Launcher, PilotSetup, Transport
 from bakeoff.errors import BakeoffError
-from bakeoff.records.claims import Claims, NodeRecord, pilot_name
+from bakeoff.records.claims import Claims, NodeRecord, list_nodes, pilot_name
+from bakeoff.records.looks import SET_ASIDE
+from bakeoff.records.packages import differing_packages
 
 _SURVIVES = 2
 """A neighbour that is heard of so many heartbeats after a pilot's last message has survived it. Pilots of a node beat at
 different moments, so one heartbeat would not tell a pilot that died alone from a node that was cut off."""
 _LOST_IN_A_ROW = 3
+_FAILED_IN_A_ROW = 3
+"""Runs that a machine could not start, one after the other, before it is left out."""
 _FAILED_STARTS = 3
 _RECORD_INTERVAL = 5.0
+_NAMED = 5
+"""Packages that are named where several differ."""
 _TIME_TO_LEAVE = 15.0
 """Seconds that pilots get to leave at the end."""
 _LOOKS = 20
@@ -47,6 +56,8 @@ class KnownPilot:
     """Claims that its last beat named and that are over."""
     lost: int = 0
     late: int = 0
+    refused: str = ""
+    """Why it gets nothing."""
     changed: bool = False
     """There is something new about it to record."""
 
@@ -79,6 +90,7 @@ class Fleet:
         *,
         wanted: int,
         expiry: float,
+        same_packages: bool,
     ) -> None:
         self._setup = setup
         self._claims = claims
@@ -89,10 +101,20 @@ class Fleet:
         self._expiry = expiry
         now = time.monotonic()
         self.pilots = {name: KnownPilot(name, "silent", heard=now) for name in transport.known()}
-        self.left_out: set[str] = set()
-        """Hosts that get nothing more."""
+        nodes = list_nodes(claims.edition)
+        self.left_out = {node.host: node.refused for node in nodes if node.refused == SET_ASIDE}
+        """Hosts that get nothing more, and why."""
+        self.warnings: dict[str, str] = {}
+        """What users should know about a host that is used, by host."""
+        self._same_packages = same_packages
+        self._model = next((node for node in nodes if node.packages and not node.refused), None)
+        """The first node of the edition: others are compared with it."""
         self._in_a_row: Counter[str] = Counter()
         """Losses since the last success, by host."""
+        self._not_started: Counter[str] = Counter()
+        """Runs that could not be started, one after the other, by host."""
+        self._good: set[str] = set()
+        """Hosts that started a run in this session."""
         self._lost_at: dict[str, float] = {}
         """When a host was counted as lost last: all its pilots that were silent by then were lost with it."""
         self._number = 0
@@ -158,6 +180,18 @@ class Fleet:
         """Ask the engine for these pilots, on hosts that are not left out."""
         self._launcher.start(list(pilots), avoid=sorted(self.left_out))
 
+    def situation(self) -> Situation:
+        """Return what users should know about nodes, and what runs wait for when no pilot is there to take them."""
+        warnings = [f"{host} gets no runs: {why}" for host, why in self.left_out.items()]
+        warnings += [f"{host}: {why}" for host, why in self.warnings.items() if host not in self.left_out]
+        if self._setup.once or self.usable():
+            return Situation(tuple(warnings))
+        states = Counter(pilot.state for pilot in self.pilots.values())
+        engine = self._claims.executor
+        waits = [f"{states['starting']} pilots that {engine} has not started yet"] if states["starting"] else []
+        waits += [f"{states['silent']} pilots that are silent"] if states["silent"] else []
+        return Situation(tuple(warnings), " and ".join(waits))
+
     # -- what is heard of them
 
     def heard(self, name: str, *, adopting: bool) -> KnownPilot | None:
@@ -176,13 +210,35 @@ class Fleet:
         self._keep_at = 0.0
         pilot.began = pilot.heard
         if hello.refusal:
-            pilot.state, self._refusal = "leaving", hello.refusal
+            pilot.state, self._refusal, pilot.refused = "leaving", hello.refusal, hello.refusal
             self._failed_starts += 1
+            if {other.host for other in self.usable()} - {pilot.host}:
+                self._leave_out(pilot.host, hello.refusal)
         elif hello.node.code != self._setup.code:  # of an earlier session with other code: it may finish what it has
             pilot.state = "leaving"
             self._transport.send(pilot.name, [Quit()])
+        elif self._has_other_packages(pilot, hello.node) and pilot.host not in self.left_out:
+            self._leave_out(pilot.host, self.warnings[pilot.host])
+            pilot.state = "leaving"  # one that comes there later only waits: asking for others again would not end
+            self._transport.send(pilot.name, [Quit()])
         elif not adopting:  # an old hello says nothing about now: the next beat does
             pilot.state = "ready"
+
+    def _has_other_packages(self, pilot: KnownPilot, facts: NodeFacts) -> bool:
+        """Whether the pilot is refused for its packages. Warns where they differ from those of the first node."""
+        if not facts.packages:
+            return False
+        if self._model is None:
+            self._model = self._node_record(pilot, facts)
+        differing = differing_packages(self._model.packages, facts.packages)
+        if facts.host == self._model.host:  # what was installed there since then was not there to be imported
+            differing = {name: pair for name, pair in differing.items() if None not in pair}
+        if not differing:
+            return False
+        listed = [f"{name} {here or 'missing'} ({there or 'missing'})" for name, (there, here) in differing.items()]
+        more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+        self.warnings[facts.host] = f"other packages than on {self._model.host}: {', '.join(listed[:_NAMED])}{more}"
+        return self._same_packages
 
     def left(self, pilot: KnownPilot, failure: str) -> None:
         """Note that the pilot is gone. `failure` is what went wrong, if something did."""
@@ -192,10 +248,21 @@ class Fleet:
         pilot.state = "gone"
         self._keep_at = 0.0
 
-    def succeeded(self, pilot: KnownPilot) -> None:
-        """Note that an attempt came back from it."""
+    def reported(self, pilot: KnownPilot, *, started: bool) -> None:
+        """Note that an attempt came back from it, and whether its run could be started there.
+
+        A host that could start none so far is left out after a few, if there is another one to go on with: what cannot
+        start anywhere is the experiment's fault.
+        """
         self._in_a_row.pop(pilot.host, None)
         self._failed_starts = 0
+        if started:
+            self._good.add(pilot.host)
+            return
+        self._not_started[pilot.host] += 1
+        others = {other.host for other in self.usable()} - {pilot.host}
+        if self._not_started[pilot.host] >= _FAILED_IN_A_ROW and pilot.host not in self._good and others:
+            self._leave_out(pilot.host, f"could not start {_FAILED_IN_A_ROW} runs in a row")
 
     # -- losses
 
@@ -253,11 +320,19 @@ class Fleet:
         if pilot.host and pilot.heard > self._lost_at.get(pilot.host, 0.0):
             self._lost_at[pilot.host] = now
             self._in_a_row[pilot.host] += 1
-            if self._in_a_row[pilot.host] >= _LOST_IN_A_ROW and pilot.host not in self.left_out:
-                self.left_out.add(pilot.host)
-                for other in self.pilots.values():
-                    if other.host == pilot.host and other.state == "ready":
-                        self._transport.send(other.name, [Quit()])
+            if self._in_a_row[pilot.host] >= _LOST_IN_A_ROW:
+                self._leave_out(pilot.host, f"was lost {_LOST_IN_A_ROW} times in a row")
+
+    def _leave_out(self, host: str, why: str) -> None:
+        """Give the host nothing more, and let its pilots leave when they have finished."""
+        if host in self.left_out:
+            return
+        self.left_out[host] = why
+        for pilot in self.pilots.values():
+            if pilot.host == host:
+                pilot.refused, pilot.changed = why, True
+            if pilot.host == host and pilot.state == "ready":
+                self._transport.send(pilot.name, [Quit()])
 
     # -- from time to time
 
@@ -301,9 +376,10 @@ class Fleet:
         if self._failed_starts >= max(_FAILED_STARTS, self._wanted) and not self.usable():
             raise BakeoffError(f"pilots of the executor {engine} cannot start: {self._refusal}")
         if self.left_out and not len(self._held) and not self.usable() and self._only_bad_hosts():
+            reasons = "; ".join(f"{host}: {why}" for host, why in sorted(self.left_out.items()))
             raise BakeoffError(
-                f"every node that the executor {engine} gets was lost {_LOST_IN_A_ROW} times in a row: "
-                f"{', '.join(sorted(self.left_out))}. The same command does the rest when they are well again"
+                f"every node that the executor {engine} gets is left out ({reasons}). "
+                "The same command does the rest when they are well again"
             )
         alive, gone = 0, []
         for pilot in self.pilots.values():
@@ -334,14 +410,15 @@ class Fleet:
         for pilot in self.pilots.values():
             if pilot.changed and (facts := pilot.facts) is not None:
                 pilot.changed = False
-                records.append(
-                    NodeRecord(
-                        pilot.name, self._claims.session, self._claims.executor, facts.host, facts.kind, facts.code,
-                        time.time(), pilot.lost, pilot.late, facts.packages,
-                    )
-                )  # fmt: skip
+                records.append(self._node_record(pilot, facts))
         if records:
             self._claims.see(records)
+
+    def _node_record(self, pilot: KnownPilot, facts: NodeFacts) -> NodeRecord:
+        return NodeRecord(
+            pilot.name, self._claims.session, self._claims.executor, facts.host, facts.kind, facts.code,
+            time.time(), pilot.lost, pilot.late, facts.packages, pilot.refused,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Let every pilot leave, and end those that do not."""

@@ -77,7 +77,7 @@ class NodeFacts(msgspec.Struct, array_like=True, frozen=True):
     """Digest of the code that the pilot would run (`records.codefiles.code_digest`)."""
     pid: int = 0
     packages: dict[str, str] = {}
-    """Versions of the packages there, by name (`records.packages`)."""
+    """Versions of the packages and digests of the local modules there, by name (`records.packages`)."""
 
 
 class Hello(msgspec.Struct, tag="hello", array_like=True, frozen=True):

@@ -19,20 +19,20 @@ from __future__ import annotations
 import os
 import platform
 import signal
-import tempfile
+import subprocess
 import time
-import traceback
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from bakeoff.engine import hardware
 from bakeoff.engine.executors import NodeSetup
-from bakeoff.engine.node.node import Node, open_node
-from bakeoff.engine.pilots.arrivals import remove
+from bakeoff.engine.node.node import Node, add_note, open_node
+from bakeoff.engine.pilots.arrivals import checkpoint_state, remove
 from bakeoff.engine.pilots.attachments import with_places
-from bakeoff.engine.pilots.connection import Connection, without_directory
+from bakeoff.engine.pilots.connection import Connection, print_error, without_directory
 from bakeoff.engine.pilots.messages import (
     Abandon,
     Beat,
@@ -49,15 +49,15 @@ from bakeoff.engine.pilots.messages import (
     Returned,
     Stop,
 )
+from bakeoff.engine.pilots.scratch import Scratch
 from bakeoff.engine.pilots.transport import Link, PilotSetup
 from bakeoff.errors import BakeoffError
 from bakeoff.records.codefiles import code_digest
 from bakeoff.records.layout import EditionPaths
-from bakeoff.records.packages import installed_packages
+from bakeoff.records.packages import installed_packages, local_modules
 from bakeoff.records.rundir import CHECKPOINT
 from bakeoff.spec import formats
 from bakeoff.spec.experiment import Limits, Resources
-from bakeoff.trees import walk
 
 ALLOCATION_ENDS = "BAKEOFF_ALLOCATION_ENDS"
 """When the pilot's allocation ends, in seconds since the epoch by the node's own clock; set by the adapter."""
@@ -65,9 +65,16 @@ NODE = "BAKEOFF_NODE"
 """The engine's name of the node; set by the adapter where it may differ from the host's."""
 _MARGIN = 10.0
 """Seconds before the end of an allocation in which results still have to go home."""
+_PROBE_PATIENCE = 60.0
 _SKEWED = 5.0
 """A clock that differs from the scheduler's by less than so many seconds is left as it is."""
 _SAVE_INTERVAL = 1.0
+_PATIENCE = 5.0
+"""Seconds after which a checkpoint is copied although it changes between any two looks."""
+_NEVER_SAVED = (
+    "warning: no copy of its checkpoint came home, because files changed during every copy or could not be copied; "
+    "write each to another name and rename it"
+)
 _LOOK_INTERVAL = 0.25
 """Seconds between two looks at the checkpoints of all runs."""
 _SAVE_SHARE = 20
@@ -84,11 +91,11 @@ class Pilot:
         self._link = link
         self._name = name
         self._limits = Limits.model_validate(setup.limits)
-        self._scratch = Path(tempfile.mkdtemp(prefix=f"bakeoff-{name}-"))
-        self._paths = EditionPaths(self._scratch / setup.experiment / setup.edition)
+        self._scratch = Scratch(name)
+        self._paths = EditionPaths(self._scratch.path / setup.experiment / setup.edition)
         self._paths.runs.mkdir(parents=True)
         self._runs = str(self._paths.runs)  # for what is asked about every attempt
-        self._files = self._scratch / "files"
+        self._files = self._scratch.path / "files"
         """What orders need and this node does not have, by digest."""
         self._waiting: deque[Order] = deque()
         self._running: dict[int, Order] = {}
@@ -131,10 +138,11 @@ class Pilot:
                 signal.signal(signal.SIGTERM, self._on_sigterm)
                 self._connection.post(Hello(facts, self._setup.slots, 2 * node.width()))
                 why = self._work(node)
-            except Exception as error:
+            except BaseException as error:
                 why = str(error) if isinstance(error, BakeoffError) else f"{type(error).__name__}: {error}"
-                traceback.print_exc()
-                lost = [order.token for order in self._running.values()]
+                print_error()
+                self._connection.bring_home(self._setup.unreachable)  # what has ended is not lost
+                lost = [*(order.token for order in self._running.values()), *self._connection.carrying]
                 self._connection.post(Bye(why, lost, expected=False))
             finally:
                 node.close()
@@ -142,7 +150,7 @@ class Pilot:
             self._connection.close(0.5 if silent else self._setup.unreachable)
             return why
         finally:
-            remove(self._scratch)
+            self._scratch.close()
 
     def _prepare(self) -> tuple[str, NodeSetup | None, NodeFacts]:
         """Why it cannot take attempts (empty: it can), the setup of its node, and what it is."""
@@ -167,6 +175,8 @@ class Pilot:
                 f"{host} has other code (digest {code}) than the scheduler ({setup.code}): install the same "
                 "bakeoff and the same files there"
             )
+        if not refusal and setup.probe:
+            refusal = _failed_probe(setup.probe, base)
         if self._limits.time is not None and self._outlasts(time.monotonic()):
             # Otherwise it would give everything back, and so would the pilot after it, and the one after that.
             left = (self._ends or 0.0) - time.monotonic()
@@ -174,7 +184,8 @@ class Pilot:
                 f"limits.time: a run may take {self._limits.time:g} s, and the allocation on {host} ends in {left:.0f} s: "
                 "ask for a longer one (executor.time), or lower limits.time"
             )
-        facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid(), installed_packages())
+        packages = {**installed_packages(), **local_modules(base.absolute())}
+        facts = NodeFacts(host, hardware.kind_of_node(devices), code, os.getpid(), packages)
         if refusal:
             return refusal, None, facts
         slots = setup.slots
@@ -221,6 +232,8 @@ class Pilot:
                 node.stop(running=True)
                 why = f"the control plane could not be reached for {self._setup.unreachable:g} s"
                 return f"{why}: {self._connection.trouble}" if self._connection.trouble else why
+            if self._connection.stuck():
+                raise BakeoffError("run directories could not be brought home")
             if self._terminated:
                 return self._leave_early(node)
             if self._stopping is not None:
@@ -265,6 +278,8 @@ class Pilot:
                     del self._running[attempt.position]
         while self._connection.saving and time.monotonic() < deadline + _MARGIN:
             time.sleep(0.02)
+        self._connection.bring_home(deadline + _MARGIN - time.monotonic())
+        lost |= self._connection.carrying.keys()
         self._connection.post(Bye("the allocation ended or was preempted", sorted(lost - self._abandoned)))
         return "terminated"
 
@@ -373,13 +388,15 @@ class Pilot:
             else:
                 self._connection.post(Returned([order.token]))
             return
+        if order.token in self._connection.unsaved:
+            add_note(attempt, _NEVER_SAVED)
         attempt.params = "{}"  # the scheduler has them
         attempt.started_at = self._scheduler_time(attempt.started_at)
         attempt.ended_at = self._scheduler_time(attempt.ended_at)
         attempt.node = self._name
         if os.path.isdir(directory) and not os.path.islink(directory):
             # Its own place until it is delivered: the run may come back here meanwhile.
-            leaving = self._scratch / "leaving" / order.token
+            leaving = self._scratch.path / "leaving" / order.token
             report = Report(order.token, attempt, True)
             try:
                 leaving.parent.mkdir(exist_ok=True)
@@ -396,7 +413,8 @@ class Pilot:
         """Send home a run's directory when its checkpoint changed and has been left alone since the last look.
 
         A copy of files that are being written would be a checkpoint that never was. So it is copied when two looks, half
-        a second apart or more, see the same files, sizes and times.
+        a second apart or more, see the same files, sizes and times; or after some time without such looks. In both cases the
+        link drops a copy during which the files changed.
         """
         if not self._setup.checkpoints or self._connection.saving or now < self._look_at:
             return
@@ -404,36 +422,39 @@ class Pilot:
             at, last = self._saved.get(order.token, (0.0, None))
             if now < at:
                 continue
-            state = _state_of(self._paths.runs / order.attempt.run_id / CHECKPOINT)
+            state = checkpoint_state(self._paths.runs / order.attempt.run_id)
             if not state or state == last:
                 self._saved[order.token] = (now + 1.0, last)
-            elif isinstance(last, _Pending) and last.state == state:
+            elif isinstance(last, _Pending) and (last.state == state or now - last.since > _PATIENCE):
                 self._connection.save(order.token, self._paths.runs / order.attempt.run_id)
                 self._saved[order.token] = (now + max(_SAVE_INTERVAL, _SAVE_SHARE * self._connection.save_took), state)
                 return
             else:
-                self._saved[order.token] = (now + 0.5, _Pending(state))
+                since = last.since if isinstance(last, _Pending) else now
+                self._saved[order.token] = (now + 0.5, _Pending(state, since))
         self._look_at = now + _LOOK_INTERVAL
 
 
+@dataclass(frozen=True, slots=True)
 class _Pending:
     """A checkpoint that changed, as it was at the last look."""
 
-    def __init__(self, state: object) -> None:
-        self.state = state
+    state: object
+    since: float
+    """When it was first seen to have changed since it was saved."""
 
 
-def _state_of(directory: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, size and time of change of every file; empty when there is no such directory, or nothing in it."""
-    files = []
-    for folder, _, names in walk(directory):
-        for name in names:
-            try:
-                facts = os.lstat(os.path.join(folder, name))
-            except OSError:
-                continue
-            files.append((os.path.join(folder, name), facts.st_size, facts.st_mtime_ns))
-    return tuple(sorted(files))
+def _failed_probe(command: str, base: Path) -> str:
+    """Run the experiment's probe command. Returns why the node gets no runs; empty when it does."""
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=base, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=_PROBE_PATIENCE, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"executor.probe failed: {error}"
+    said = done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
+    return f"executor.probe failed: exit code {done.returncode}: {said}" if done.returncode else ""
 
 
 def run_pilot(setup: PilotSetup, link: Link, name: str) -> str:

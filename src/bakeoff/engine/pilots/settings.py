@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from bakeoff.engine.executors import ExecutorSetup
 from bakeoff.engine.pilots.transport import PilotSetup
@@ -34,11 +34,23 @@ class PilotSettings(ExecutorEntry):
     linger: Duration = 600.0
     """Seconds that a pilot without a scheduler keeps its results and waits for the next one."""
 
+    probe: str | None = None
+    """Shell command that has to succeed on a node before it gets runs, such as `nvidia-smi`."""
+    same_packages: bool = False
+    """Give nothing to nodes whose packages or local modules differ from those of the first node (default: warn)."""
+
     @field_validator("pilots", mode="before")
     @classmethod
     def _not_true(cls, value: object) -> object:
         if value is True:
             raise ValueError("write how many, or false for one job of the engine for each run")
+        return value
+
+    @field_validator("same_packages")
+    @classmethod
+    def _known_before_runs(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("pilots") is False:
+            raise ValueError("a job for each run has its run before its packages are known; use pilots")
         return value
 
     def number_of_pilots(self, jobs: int | None) -> int:
@@ -78,6 +90,7 @@ def pilot_setup(setup: ExecutorSetup, settings: PilotSettings, base: str | None 
         absent=settings.expiry,
         linger=settings.linger,
         once=settings.pilots is False,
+        probe=settings.probe or "",
         variables={
             name: value
             for name, value in os.environ.items()

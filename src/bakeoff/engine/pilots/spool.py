@@ -36,13 +36,15 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.engine.pilots import messages
-from bakeoff.engine.pilots.arrivals import Arrivals, copy_synced
-from bakeoff.engine.pilots.messages import Beat, Downward, Upward
+from bakeoff.engine.pilots.arrivals import Arrivals, checkpoint_unchanged, copy_synced
+from bakeoff.engine.pilots.messages import Beat, Downward, Report, Upward
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import Damaged, StorageError
-from bakeoff.records.claims import is_pilot_name
+from bakeoff.records.claims import Claim, is_pilot_name
+from bakeoff.records.edition import Edition
 from bakeoff.records.files import read_inside, refuse_links
 from bakeoff.records.layout import SPOOL, EditionPaths, atomic_write
+from bakeoff.records.run import Attempt
 from bakeoff.trees import copy_tree
 
 _PILOTS, _SETUP, _DOWN, _UP, _BEAT = "pilots.json", "setup.json", "down", "up", "beat"
@@ -147,6 +149,28 @@ class Newest:
             return None  # it is being written
         self._seen = head
         return numbered[8:]
+
+
+def take_in(edition: Edition, claims: Sequence[Claim]) -> dict[str, Attempt]:
+    """Return results that wait in the spool of an edition that goes on without pilots, by the tokens of their claims.
+
+    Their run directories are put into their places.
+    """
+    spool = edition.paths.directory / SPOOL
+    if not spool.is_dir() or spool.is_symlink():
+        return {}
+    wanted = {claim.token: claim for claim in claims}
+    arrivals, results = Arrivals(edition.paths), {}
+    for name, message in SpoolTransport(edition.paths).receive():
+        claim = wanted.get(message.token) if isinstance(message, Report) else None
+        if claim is None or not isinstance(message, Report) or claim.pilot != name:
+            continue
+        run_id = edition.run(claim.position).run_id
+        if not message.directory or arrivals.install(claim.token, run_id):
+            results[claim.token] = message.attempt
+            arrivals.settled(run_id)
+    arrivals.sync()
+    return results
 
 
 def abandon(paths: EditionPaths) -> None:
@@ -272,7 +296,8 @@ class SpoolLink:
 
     def save(self, token: str, directory: Path) -> None:
         self._saves += 1
-        copy_synced(directory, self._arrivals.saved(token, self._saves))
+        copy_synced(directory, self._arrivals.saved(token, self._saves), checkpoint_unchanged(directory))
+        self._arrivals.drop_older(token)
 
 
 def main() -> None:

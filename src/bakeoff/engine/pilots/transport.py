@@ -66,6 +66,8 @@ class PilotSetup(msgspec.Struct, frozen=True):
     """Seconds that a pilot with nothing left to do waits for the next scheduler."""
     once: bool = False
     """Leave after the first attempt: one job of the engine for each run."""
+    probe: str = ""
+    """Shell command that has to succeed before the pilot takes attempts."""
     variables: dict[str, str] = {}
     """Added to the pilot's own environment before anything else, such as the chosen sandbox. No secrets."""
 

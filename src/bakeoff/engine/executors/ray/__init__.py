@@ -24,7 +24,7 @@ from pydantic import Field
 
 from bakeoff.engine.pilots.settings import PilotSettings
 from bakeoff.errors import BakeoffError, Problem
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 
 if TYPE_CHECKING:
     from bakeoff.engine.executors import Executor, ExecutorSetup
@@ -48,7 +48,7 @@ class Ray:
 
     Settings = RaySettings
 
-    def check(self, experiment: Experiment) -> Iterable[Problem]:
+    def check(self, experiment: ExperimentFile) -> Iterable[Problem]:
         return ()
 
     def open(self, setup: ExecutorSetup) -> Executor:

@@ -16,6 +16,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,10 @@ from bakeoff.errors import BakeoffError, UsageError
 from bakeoff.records import layout
 from bakeoff.records.claims import is_pilot_name
 from bakeoff.records.files import read_inside
-from bakeoff.records.layout import EditionPaths, atomic_write
+from bakeoff.records.layout import RAY_FILE, EditionPaths, atomic_write
 from bakeoff.spec.experiment import Resources
 
 _NAMESPACE = "bakeoff"
-_RAY_FILE = ".ray.json"
 _CALLS = 8
 """Calls that an actor answers at the same time: some of them wait."""
 _TIME_TO_END = 20.0
@@ -62,7 +62,10 @@ def open_executor(setup: ExecutorSetup) -> Executor:
     except BaseException:
         ray.shutdown()
         raise
-    return PilotExecutor(pilot, paths, setup.claims, transport, launcher, pilots=pilots, expiry=settings.expiry)
+    return PilotExecutor(
+        pilot, paths, setup.claims, transport, launcher,
+        pilots=pilots, expiry=settings.expiry, same_packages=settings.same_packages,
+    )  # fmt: skip
 
 
 def _code(setup: ExecutorSetup) -> dict[str, Any]:
@@ -179,7 +182,7 @@ class RayLauncher:
         ]
         self._names |= dict.fromkeys(pilots)
         # Before they exist: a scheduler that is killed now finds them later.
-        atomic_write(self._paths.directory / _RAY_FILE, json.dumps([self._edition, list(self._names)]))
+        atomic_write(self._paths.directory / RAY_FILE, json.dumps([self._edition, list(self._names)]))
         for number, name in enumerate(pilots):
             strategy: Any = "SPREAD"
             if avoid and nodes:
@@ -211,27 +214,59 @@ class RayLauncher:
     def close(self) -> None:
         """End all actors, and return when Ray has forgotten them. One on a node that is cut off ends by itself."""
         self._transport.pause()
-        leaving = [
-            actor.leave.remote() for name, actor in self._transport.actors.items() if name not in self._transport.ended
-        ]
-        if leaving:
-            ray.wait(leaving, num_returns=len(leaving), timeout=10.0)
-        for actor in self._transport.actors.values():
-            ray.kill(actor)
-        deadline = time.monotonic() + _TIME_TO_END
-        while time.monotonic() < deadline:
-            named = {entry["name"] for entry in ray.util.list_named_actors(all_namespaces=True)}
-            if not named & {self._full(name) for name in self._names}:
-                break
-            time.sleep(0.05)
-        (self._paths.directory / _RAY_FILE).unlink(missing_ok=True)
+        actors = self._transport.actors
+        _end_actors(
+            [actor for name, actor in actors.items() if name not in self._transport.ended],
+            list(actors.values()),
+            {self._full(name) for name in self._names},
+        )
+        (self._paths.directory / RAY_FILE).unlink(missing_ok=True)
+        ray.shutdown()
+
+
+def _end_actors(living: Sequence[Any], actors: Sequence[Any], names: set[str]) -> None:
+    """Let the pilots of `living` leave, end all `actors`, and return when Ray has none of these names any more."""
+    leaving = [actor.leave.remote() for actor in living]
+    if leaving:
+        ray.wait(leaving, num_returns=len(leaving), timeout=10.0)
+    for actor in actors:
+        ray.kill(actor)
+    deadline = time.monotonic() + _TIME_TO_END
+    while time.monotonic() < deadline:
+        if not names & {entry["name"] for entry in ray.util.list_named_actors(all_namespaces=True)}:
+            break
+        time.sleep(0.05)
+
+
+def abandon(paths: EditionPaths) -> None:
+    """End the actors of an edition that goes on elsewhere: they hold CPUs of the cluster until they have lingered.
+
+    Only those of the cluster that RAY_ADDRESS names: an edition that came from somebody else must not choose where we
+    connect to. Others leave by themselves.
+    """
+    edition, names = _remembered(paths)
+    (paths.directory / RAY_FILE).unlink(missing_ok=True)
+    address = os.environ.get("RAY_ADDRESS")
+    if not names or not address:
+        return
+    try:
+        _connect(address, {})
+    except BakeoffError:
+        return  # the cluster is gone, and they are gone with it
+    try:
+        actors = []
+        for name in names:
+            with suppress(ValueError):  # it has left
+                actors.append(ray.get_actor(f"{edition}-{name}", namespace=_NAMESPACE))
+        _end_actors(actors, actors, {f"{edition}-{name}" for name in names})
+    finally:
         ray.shutdown()
 
 
 def _remembered(paths: EditionPaths) -> tuple[str, list[str]]:
     """The edition's name in Ray, which no other edition has, and the pilots that earlier sessions started."""
     try:
-        edition, names = json.loads(read_inside(paths.directory, _RAY_FILE))
+        edition, names = json.loads(read_inside(paths.directory, RAY_FILE))
         # Actors of these names are ended by `close`. The file came with the edition, so it may name anybody's.
         if re.fullmatch(r".+-[0-9a-f]{16}", edition) and all(map(is_pilot_name, names)):
             return edition, names

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -32,10 +31,12 @@ from typing import Any
 import msgspec
 
 from bakeoff.engine.pilots import messages
+from bakeoff.engine.pilots.arrivals import checkpoint_unchanged
 from bakeoff.engine.pilots.attachments import is_digest, unpack_attachment
 from bakeoff.engine.pilots.connection import print_error
 from bakeoff.engine.pilots.messages import Bye, Downward, Hello, Report, Returned, Upward
 from bakeoff.engine.pilots.packing import pack, unpack
+from bakeoff.engine.pilots.scratch import Scratch
 from bakeoff.engine.pilots.transport import PilotSetup
 
 CHUNK = 4 << 20
@@ -100,20 +101,26 @@ class Host:
         self._read_at = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._greeted = False
-        self._scratch = Path(tempfile.mkdtemp(prefix="bakeoff-host-"))
-        self._log = self._scratch / "pilot.log"
+        self._scratch = Scratch("host")
+        self._log = self._scratch.path / "pilot.log"
 
     # -- what the scheduler calls
 
     def begin(self, setup: bytes, env: dict[str, str]) -> None:
         """Start the pilot. `env` is added to its environment; it travels in this call, and is written to no file."""
         key = secrets.token_hex(16)
-        listener = Listener(str(self._scratch / "socket"), "AF_UNIX", authkey=key.encode())
+        listener = Listener(str(self._scratch.path / "socket"), "AF_UNIX", authkey=key.encode())
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         threading.Thread(target=self._probe, daemon=True).start()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "bakeoff.engine.executors.ray.host", str(self._scratch / "socket"), self._name],
+                [
+                    sys.executable,
+                    "-m",
+                    "bakeoff.engine.executors.ray.host",
+                    str(self._scratch.path / "socket"),
+                    self._name,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -207,7 +214,7 @@ class Host:
             except subprocess.TimeoutExpired:
                 process.kill()  # its supervisor ends its runs
                 process.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.close()
 
     # -- behind the scenes
 
@@ -218,13 +225,13 @@ class Host:
 
     def _probe(self) -> None:
         """Ask the GCS once a second. The call may hang for as long as it likes: then nothing is noted."""
-        from ray.experimental import internal_kv
-
         while True:
             try:
+                from ray.experimental import internal_kv
+
                 internal_kv._internal_kv_exists(b"bakeoff")
                 self._reached = time.monotonic()
-            except Exception:  # whatever Ray raises: it was not reached
+            except BaseException:  # whatever Ray raises: it was not reached
                 pass
             time.sleep(_PROBE)
 
@@ -237,7 +244,7 @@ class Host:
             self._outlast_pilot()
         except BaseException:
             print_error()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.close()
         os._exit(0)
 
     def _outlast_pilot(self) -> None:
@@ -259,27 +266,26 @@ class Host:
         while True:
             try:
                 connection = listener.accept()
-            except Exception:  # a process without the key, or no descriptors are left
+            except BaseException:  # a process without the key, or no descriptors are left
                 time.sleep(_PAUSE)
                 continue
             try:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-            except RuntimeError:  # too many threads: the pilot asks again over another connection
+            except BaseException:  # too many threads: the pilot asks again over another connection
                 connection.close()
                 time.sleep(_PAUSE)
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
-        """Answer one thread of the pilot."""
-        while True:
-            try:
-                method, arguments = connection.recv()
-                connection.send(getattr(self, f"_pilot_{method}")(*arguments))
-            except (EOFError, OSError):
-                return
-            except Exception:
-                print_error()
-                connection.close()  # the pilot finds that out, and asks again over another connection
-                return
+        """Answer one thread of the pilot. After an error it finds the connection closed, and asks again over another."""
+        try:
+            with connection:
+                while True:
+                    method, arguments = connection.recv()
+                    connection.send(getattr(self, f"_pilot_{method}")(*arguments))
+        except EOFError:
+            pass
+        except BaseException:
+            print_error()
 
     def _pilot_exchange(self, frames: list[bytes]) -> tuple[list[bytes], float]:
         age = time.monotonic() - self._reached
@@ -322,7 +328,7 @@ class Host:
 
     def _pilot_ask(self, run_id: str) -> str:
         """Ask for a run's directory; returns where its archive will be."""
-        path = self._scratch / f"{run_id}.{secrets.token_hex(4)}"
+        path = self._scratch.path / f"{run_id}.{secrets.token_hex(4)}"
         path.touch()
         with self._changed:
             self._given[run_id] = path
@@ -361,15 +367,16 @@ class HostLink:
         return [messages.decode_downward(frame) for frame in frames]
 
     def deliver(self, token: str, directory: Path) -> None:
-        self._send("deliver", token, directory)
+        self._send("deliver", token, directory, nullcontext())
 
     def save(self, token: str, directory: Path) -> None:
-        self._send("save", token, directory)
+        self._send("save", token, directory, checkpoint_unchanged(directory))
 
-    def _send(self, kind: str, token: str, directory: Path) -> None:
-        """Send a small directory; for a large one, wait until it has arrived at home."""
+    def _send(self, kind: str, token: str, directory: Path, watch: AbstractContextManager[None]) -> None:
+        """Send a small directory; for a large one, wait until it has arrived at home. `watch` is open while it is packed."""
         with tempfile.NamedTemporaryFile(dir=self._scratch, prefix="archive-") as file:
-            pack(directory, file)
+            with watch:
+                pack(directory, file)
             file.flush()
             if file.tell() <= _INLINE:
                 file.seek(0)
@@ -399,6 +406,18 @@ class HostLink:
             archive.unlink(missing_ok=True)
 
 
+def _leave_with_host() -> None:
+    """Let the pilot leave when its host has died, which closes standard input, or when that cannot be seen any more."""
+    try:
+        while os.read(0, 1):
+            pass
+    except BaseException:
+        print_error()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_LEAVING)
+    os._exit(1)  # the supervisor of its node ends what it runs
+
+
 def main() -> None:
     """Be the pilot `sys.argv[2]` whose host listens on `sys.argv[1]`; key and setup come through standard input."""
     from bakeoff.engine.pilots.pilot import run_pilot
@@ -408,21 +427,13 @@ def main() -> None:
     key, content = msgspec.msgpack.decode(first, type=tuple[str, bytes])
     setup = msgspec.msgpack.decode(content, type=PilotSetup)
 
-    def leave_with_host() -> None:
-        with suppress(OSError):
-            while os.read(0, 1):
-                pass
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_LEAVING)
-        os._exit(1)  # the supervisor of its node ends what it runs
-
-    threading.Thread(target=leave_with_host, daemon=True).start()
-    scratch = Path(tempfile.mkdtemp(prefix="bakeoff-archives-"))
+    threading.Thread(target=_leave_with_host, daemon=True).start()
+    scratch = Scratch("archives")
     try:
         setup = msgspec.structs.replace(setup, base=os.getcwd())
-        print(run_pilot(setup, HostLink(socket, key, scratch), name), flush=True)
+        print(run_pilot(setup, HostLink(socket, key, scratch.path), name), flush=True)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.close()
 
 
 if __name__ == "__main__":

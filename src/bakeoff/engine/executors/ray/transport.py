@@ -38,6 +38,7 @@ from bakeoff.records.layout import EditionPaths
 _POLL = 2.0
 """Seconds that a host waits for something to send."""
 _RETRY = 0.5
+_TAKEN_TRIES = 20
 _PAUSE = 0.01
 _CHUNK_PATIENCE = 60.0
 """Seconds after which a chunk counts as lost. The claim has expired by then."""
@@ -243,6 +244,8 @@ class RayTransport:
             self._arrivals.saved(envelope.token, self._saves) if saving else self._arrivals.delivered(envelope.token)
         )
         unpack(file, target)
+        if saving:
+            self._arrivals.drop_older(envelope.token)
 
     # -- the thread that carries
 
@@ -275,7 +278,12 @@ class RayTransport:
         except Exception as error:
             # The pilot waits for an answer, and names the claim in its beats until it has one: it would never expire.
             refusal = _described(error)
-        self._result(actor.taken.remote(envelope.archive, refusal))
+        for _ in range(_TAKEN_TRIES):
+            try:
+                self._result(actor.taken.remote(envelope.archive, refusal))
+                return
+            except ActorUnavailableError:  # the connection was lost, and the answer perhaps with it
+                time.sleep(_RETRY)
 
     def _give(self, actor: Any, name: str) -> None:
         """Send a run's directory to the node that goes on with it, or files by their digest."""
