@@ -17,6 +17,7 @@ import pytest
 import bakeoff
 from bakeoff.cli.plot import KINDS as NAMED
 from bakeoff.errors import UsageError
+from bakeoff.results.importers.tables import frame_results
 from bakeoff.results.sources import open_results
 from bakeoff.results.table import Results
 from bakeoff.verdicts.question import Plot
@@ -24,6 +25,7 @@ from bakeoff.web.arms import Axis, learning_curves, radial
 from bakeoff.web.drawing import image, write
 from bakeoff.web.figure import Band, Dots, Figure, Line, Panel, Radial, Rule, Span
 from bakeoff.web.pictures import KINDS, draw
+from bakeoff.web.svg import draw_panel
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 ONE_TASK = Plot(only_tasks=("maze",))
@@ -184,6 +186,20 @@ def test_what_cannot_be_drawn_is_said(editions: dict[str, Results], kind: str, a
         draw(kind, editions["learners"], asked)
 
 
+def test_a_table_has_no_evidence_of_a_sequential_test_to_draw() -> None:
+    table = frame_results([{"arm": arm, "seed": seed, "score": seed} for arm in "ab" for seed in range(4)])
+    with pytest.raises(UsageError, match="fixed number of runs"):
+        draw("e-process", table, Plot())
+
+
+@pytest.mark.parametrize(("arms", "named"), [("ab", "b"), ("abcd", "b and c and d"), ("abcdef", "b, c and 3 others")])
+def test_a_title_does_not_leave_arms_out_in_silence(arms: str, named: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = [{"arm": arm, "seed": seed, "score": float(rng.normal())} for arm in arms for seed in range(6)]
+    figure = draw("differences", frame_results(rows), Plot())
+    assert figure.title.startswith(f"score: {named} against a") and len(figure.panels) == len(arms) - 1
+
+
 def test_the_ending_decides_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.html"):
         write(Figure("t", "c", []), tmp_path / "plot.pdf")
@@ -224,13 +240,13 @@ def test_a_long_title_wraps_inside_its_panel_and_rings_carry_values() -> None:
     task = "regime=pump-and-dump, volatility=very-high, horizon=long-term, seed-set=second"
     names = tuple((float(n), f"an arm with a rather long name {n}") for n in range(3))
     panel = Panel("x", "", (Dots(np.zeros(3), np.arange(3.0), names=("a", "b", "c")),), task, y_ticks=names)
-    svg = image(Figure("", "", [panel]), "svg", inline=4.2).decode()
+    svg = draw_panel(panel, narrow=True)
     words = [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
     assert task not in words and "regime=pump-and-dump, volatility=very-high," in words
     axes = [
         Axis(name, (np.array([0.0, high]), np.array([high, 0.0])))
         for name, high in (("a", 3.0), ("b", 60.0), ("c", 9.0))
     ]
-    svg = image(radial(["one", "two"], axes, title="t"), "svg", inline=5.6).decode()
+    svg = draw_panel(radial(["one", "two"], axes, title="t").panels[0])
     words = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     assert {"1", "2", "3", "20", "40", "60", "6", "9"} <= set(words)

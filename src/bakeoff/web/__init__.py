@@ -2,7 +2,8 @@
 
 | module | what it does |
 |---|---|
-| `figure`, `drawing` | a plot as data, and how it becomes PNG, SVG, HTML or a part of a page |
+| `figure`, `svg` | a plot as data, and how it is drawn |
+| `drawing` | plots as files (PNG, SVG, HTML) and as parts of a page |
 | `arms`, `comparisons` | the figures themselves, by what they show |
 | `pictures` | which figures there are: `bakeoff plot KIND`, and those of a report's front page |
 | `contents`, `runs` | what a report says beside pictures: the edition read once, the front page, data of runs |

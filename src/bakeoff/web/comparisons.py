@@ -50,7 +50,7 @@ class Differences:
 def paired_differences(pairs: Sequence[Differences], *, source: str = "") -> Figure:
     """Dots: one for each unit. Line and strip: the mean difference and its interval."""
     first = pairs[0]
-    title = f"{first.metric}: {' and '.join(pair.candidate for pair in pairs[:3])} against {first.control}"
+    title = f"{first.metric}: {_listed([pair.candidate for pair in pairs])} against {first.control}"
     if len(pairs) == 1:
         title += f", {first.verdict}"
     sizes = sorted({pair.values.size for pair in pairs})
@@ -120,9 +120,15 @@ def bootstrap_distribution(resampled: Sequence[Resampled], *, source: str = "") 
         f"{first.pairs.unit}s. Strip: {first.interval.level:.0%} {first.interval.method} bootstrap interval. It describes the data and "
         f"does not vote. {source}"
     )
-    names = " and ".join(one.pairs.candidate for one in resampled[:3])
+    names = _listed([one.pairs.candidate for one in resampled])
     title = f"Bootstrap of {first.pairs.metric}: {names} against {first.pairs.control}"
     return Figure(title, caption.strip(), panels)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return each of up to three names once; of more, two of them and how many others there are."""
+    shown = list(dict.fromkeys(names))
+    return " and ".join(shown) if len(shown) <= 3 else f"{shown[0]}, {shown[1]} and {len(shown) - 2} others"
 
 
 # -- the e-process of a sequential test: how the evidence grew, and where it decides
@@ -136,7 +142,7 @@ def e_process(report: SequentialReport) -> Figure:
     first = report.comparisons[0]
     path = path_of(first)
     panels = [_evidence_panel(one, titled=len(report.comparisons) > 1) for one in report.comparisons]
-    names = " and ".join(dict.fromkeys(one.candidate for one in report.comparisons[:3]))
+    names = _listed([one.candidate for one in report.comparisons])
     title = f"{first.metric}: {names} against {first.control}"
     if len(report.comparisons) == 1:
         title += f", {first.verdict} after {path.decided_at or path.pairs} pairs"

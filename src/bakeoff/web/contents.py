@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from bakeoff.errors import BakeoffError, UsageError
-from bakeoff.records.run import FAILED, CellRecord, Tally
+from bakeoff.records.run import FAILED, CellRecord, FailureGroup, Tally, failure_groups
 from bakeoff.results.importing import identified
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Budget
@@ -78,9 +77,7 @@ class Contents:
             if cell.ablation not in BASELINE and cell.base in self.arms and cell.base != cell.arm
         }
         self.base_arms = [arm for arm in self.arms if arm not in self.ablated]
-        self.declared = self.question.metrics
-        if not self.declared and self.analysis.metric is not None:
-            self.declared = list(dict.fromkeys((self.analysis.metric, *self.analysis.primary)))
+        self.declared = self.question.metrics or self.analysis.metrics
         # Every number that a run reported: declared ones first, then by first appearance.
         values = (item for run in self.runs for item in run.metrics.items())
         reported = dict.fromkeys(name for name, value in values if is_finite_number(value))
@@ -180,18 +177,6 @@ def ablations(contents: Contents) -> list[Ablations]:
 # -- what was run, when, by which code and on which machine, and what failed
 
 MOST_GROUPS = 40
-_SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """Runs that ended with the same words."""
-
-    status: str
-    error: str
-    arms: tuple[str, ...]
-    runs: tuple[str, ...]
-    count: int
 
 
 def about(contents: Contents) -> list[tuple[str, str]]:
@@ -223,7 +208,7 @@ def about(contents: Contents) -> list[tuple[str, str]]:
 def provenance(contents: Contents) -> list[list[tuple[str, str]]]:
     """One list of facts for each session that ran anything; empty for results from elsewhere."""
     sessions = []
-    for session in contents.results.sessions():
+    for session in (session for edition in contents.results.editions() for session in edition.sessions()):
         origin = session["provenance"]
         git = origin.get("git") or {}
         code = "not in a repository"
@@ -244,22 +229,12 @@ def provenance(contents: Contents) -> list[list[tuple[str, str]]]:
     return sessions
 
 
-def failures(contents: Contents) -> list[Failures]:
-    """Runs that failed or were lost, by what they said, the most frequent first.
-
-    Errors that differ in a number alone are one kind of error; the first one stands for all.
-    """
-    groups: dict[tuple[str, str], list[tuple[Row, str]]] = {}
-    for run in contents.runs:
-        if run.status in (*FAILED, "infra_error", "cancelled"):
-            error = flat(run.error, 300) or f"exit code {run.exit_code}"
-            groups.setdefault((run.status, re.sub(r"\d", "0", error)), []).append((run, error))
-    shown = []
-    for (status, _), group in sorted(groups.items(), key=lambda item: -len(item[1]))[:MOST_GROUPS]:
-        arms = tuple(dict.fromkeys(run.arm for run, _ in group))
-        _, error = group[0]
-        shown.append(Failures(status, error, arms, tuple(run.run_id for run, _ in group[:_SHOWN]), len(group)))
-    return shown
+def failures(contents: Contents) -> list[FailureGroup]:
+    """Runs that failed or were lost, by what they said, the most frequent first."""
+    lost = (*FAILED, "infra_error", "cancelled")
+    runs = (run for run in contents.runs if run.status in lost)
+    said = (replace(run, error=flat(run.error, 300) or f"exit code {run.exit_code}") for run in runs)
+    return failure_groups(said, lost)[:MOST_GROUPS]
 
 
 def settings(contents: Contents) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A plot as data: what is drawn, and in which colours. `web/drawing.py` turns it into files and page elements.
+"""A plot as data: what is drawn, and in which colours. `web/svg.py` draws it, `web/drawing.py` writes files and page elements.
 
 Axes are linear; a logarithmic one is drawn by giving logarithms and `ticks` that name the values.
 """
@@ -158,7 +158,10 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6
 INK_COLOUR = "#3a3f47"
 MUTED = "#6b7280"
 GRID = "#e3e6ea"
-FONT = "DejaVu Sans"
+PARTS = {"ink": INK_COLOUR, "muted": MUTED, "grid": GRID, "axis": "#9aa1ab", "paper": "#ffffff"}
+"""What is drawn beside the arms; pages have variables of the same names."""
+FONTS = "DejaVu Sans, Verdana, Liberation Sans, Noto Sans, Arial, Helvetica, sans-serif"
+"""In a file; pages have fonts of their own."""
 BAND_OPACITY = 0.18
 FAINT_OPACITY = 0.28
 _DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted")

@@ -17,11 +17,11 @@ from bakeoff.errors import BakeoffError, StorageError
 from bakeoff.records.files import make_inside
 from bakeoff.records.run import by_arm
 from bakeoff.results.table import Results
-from bakeoff.text import duration, format_ends, format_level, format_p, number, percent, printable
-from bakeoff.verdicts.answer import TEMPLATES, answer, as_html
+from bakeoff.text import duration, format_ends, format_level, format_p, number, percent
+from bakeoff.verdicts import answer as answers
+from bakeoff.verdicts.answer import answer, as_html
 from bakeoff.verdicts.question import Calibrate, Compare
 from bakeoff.verdicts.ranking_table import ranked_table
-from bakeoff.version import __version__
 from bakeoff.web import contents as front
 from bakeoff.web.contents import Contents
 from bakeoff.web.pictures import pictures
@@ -137,17 +137,7 @@ def environment(*directories: Path) -> Environment:
 
     `directories` hold further templates, such as those of a workload.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    made = Environment(
-        loader=FileSystemLoader([*directories, HERE / "templates", HERE / "static", TEMPLATES]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
-    )
+    made = answers.environment(*directories, HERE / "templates", HERE / "static")
     made.filters |= {
         "number": number,
         "signed": lambda value: number(value, sign=True),
@@ -157,7 +147,6 @@ def environment(*directories: Path) -> Environment:
         "level": lambda interval: "" if interval is None else format_level(interval.level),
         "p": format_p,
     }
-    made.globals["version"] = __version__
     return made
 
 
@@ -172,7 +161,7 @@ GROUP = "bakeoff.pages"
 CALIBRATION = "calibration"
 TAKEN = ("index", "run", CALIBRATION)
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
-_FILE = re.compile(r"[a-z0-9][a-z0-9-]*\.(csv|json|txt)|assets/[a-z0-9_]+\.png")
+_FILE = re.compile(r"[a-z0-9][a-z0-9-]*\.(csv|json|txt)|assets/[a-z0-9_]+\.svg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +177,7 @@ class Page:
     listed: bool = True
     """False: only the workload's other pages lead to it."""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
-    """Files that the page links to, by name: `.csv`, `.json` or `.txt`, or pictures as `assets/NAME.png`."""
+    """Files that the page links to, by name: `.csv`, `.json` or `.txt`, or pictures as `assets/NAME.svg`."""
 
 
 def pages_of(names: Iterable[str], contents: Contents) -> tuple[list[Page], list[str]]:

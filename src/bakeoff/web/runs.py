@@ -17,8 +17,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from bakeoff.errors import BakeoffError
 from bakeoff.records.files import open_inside
 from bakeoff.records.rundir import STDERR, STDOUT
+from bakeoff.records.transcript import turn_of
 from bakeoff.results.table import Row
 from bakeoff.text import printable
 from bakeoff.trees import walk
@@ -72,6 +74,7 @@ def shown(value: Any) -> Any:
 
 RUNS = 200
 """Runs in one file: a run's page loads the one that it is in."""
+TRANSCRIPT = "transcript"
 TAIL = 4_000
 """Characters of a log."""
 ERROR = 4_000
@@ -194,9 +197,9 @@ class Details:
         for number in numbers:
             run = self.contents.runs[number]
             home = self.directories.get(run.position)
-            if home is None:
-                continue
-            logs = {name: text for name in (STDOUT, STDERR) if (text := _tail(home, name))}
+            logs = {name: text for name in (STDOUT, STDERR) if home is not None and (text := _tail(home, name))}
+            if run.transcript is not None and (text := _transcript(run)):
+                logs[TRANSCRIPT] = text
             size = len(script_json(logs)) if logs else 0
             if size > room:
                 self.left += room
@@ -239,6 +242,15 @@ def _directories(runs: Sequence[Row]) -> dict[int, Path]:
         elif run.files is not None and run.files.is_dir():
             directories[run.position] = run.files.resolve()
     return directories
+
+
+def _transcript(run: Row) -> str:
+    """The beginning of what was said in a run of another tool; the error where that cannot be read."""
+    try:
+        text = printable("\n\n".join(str(turn_of(message.as_recorded())) for message in run.messages()))
+    except BakeoffError as error:
+        return printable(str(error))
+    return text if len(text) <= TAIL else f"{text[:TAIL]}\n… (the beginning of {len(text):,} characters)"
 
 
 def _tail(home: Path, name: str) -> str:
