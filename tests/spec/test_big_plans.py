@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bakeoff.spec.expand import expand
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 
 pytestmark = pytest.mark.slow
 HUNDRED = list(range(100))
@@ -31,9 +31,9 @@ SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
 """Plans of 2,000 runs, so many times."""
 
 
-def experiment(workload: str, **shape: Any) -> Experiment:
+def experiment(workload: str, **shape: Any) -> ExperimentFile:
     params = {"command": ["prog", "{a}", "{flags}"]} if workload == "command" else {"function": "m:f"}
-    return Experiment.model_validate({"name": "x", "workload": workload, "params": {**params, "lr": 0.1}, **shape})
+    return ExperimentFile.model_validate({"name": "x", "workload": workload, "params": {**params, "lr": 0.1}, **shape})
 
 
 @pytest.mark.usefixtures("untraced")  # counting lines takes four times as long as running them

@@ -9,14 +9,14 @@ import pytest
 
 from bakeoff.errors import SpecError
 from bakeoff.spec.expand import expand, merge
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 from bakeoff.spec.plan import Plan, Run
 
 
 def plan_of(base: Path = Path("/nowhere"), **content: Any) -> Plan:
     given = {"name": "x", "workload": "python", **content}
     given["params"] = {"function": "m:f", **content.get("params", {})}
-    return expand(Experiment.model_validate(given), base=base)
+    return expand(ExperimentFile.model_validate(given), base=base)
 
 
 def problem_of(**content: Any) -> tuple[str, str]:

@@ -138,6 +138,26 @@ def test_a_key_that_stands_twice_is_refused(suffix: str, text: str, line: int | 
     assert caught.value.line == line
 
 
+@pytest.mark.parametrize("key", ["? {a: 1}\n", "? [a, b]\n", "{a: 1}", "[a]"])
+def test_a_yaml_key_that_is_a_table_or_a_list_is_refused_with_its_line(key: str) -> None:
+    with pytest.raises(NotReadable, match="a key is text or a number") as caught:
+        read(f"name: x\n{key}: 2\n", ".yaml")
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text"),
+    [
+        (".toml", 'command = ["echo", "a\\u0000b"]\n'),
+        (".json", '{"command": "echo a\\u0000b"}'),
+        (".yaml", 'command: "echo a\\0b"\n'),
+    ],
+)
+def test_text_with_a_nul_character_is_refused_before_anything_runs(suffix: str, text: str) -> None:
+    with pytest.raises(NotReadable, match="NUL character"):
+        read(text, suffix)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "place"),
     [

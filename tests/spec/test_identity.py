@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from bakeoff.spec.expand import expand
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 from bakeoff.spec.identity import RunIds, canonical_json, directory_digest, slug
 from bakeoff.spec.plan import Plan
 
@@ -57,7 +57,7 @@ def test_the_digest_is_that_of_the_whole_identity(
 def plan_of(**content: Any) -> Plan:
     given_ = {"name": "x", "workload": "python", **content}
     given_["params"] = {"function": "m:f", **content.get("params", {})}
-    return expand(Experiment.model_validate(given_), base=Path("/nowhere"))
+    return expand(ExperimentFile.model_validate(given_), base=Path("/nowhere"))
 
 
 def ids(plan: Plan) -> set[str]:
@@ -72,8 +72,8 @@ def test_ids_depend_on_neither_order_nor_number_of_seeds_nor_place_nor_what_else
     )  # fmt: skip
     assert ids(small) < ids(large)
     content = {"name": "x", "workload": "python", "params": {"function": "m:f"}}
-    here = expand(Experiment.model_validate(content), base=tmp_path)
-    there = expand(Experiment.model_validate(content), base=Path("/elsewhere"))
+    here = expand(ExperimentFile.model_validate(content), base=tmp_path)
+    there = expand(ExperimentFile.model_validate(content), base=Path("/elsewhere"))
     assert ids(here) == ids(there)
 
 
@@ -102,7 +102,7 @@ def test_a_task_that_is_a_directory_goes_by_its_content_and_name(tmp_path: Path)
             "params": {"function": "m:f"},
             "tasks": [{"name": name, "path": "d"}],
         }
-        return next(iter(ids(expand(Experiment.model_validate(content), base=base))))
+        return next(iter(ids(expand(ExperimentFile.model_validate(content), base=base))))
 
     for place in ("a", "b"):
         (tmp_path / place / "d").mkdir(parents=True)

@@ -18,7 +18,7 @@ from bakeoff.spec.experiment import (
     CellEntry,
     Concurrency,
     ExecutorEntry,
-    Experiment,
+    ExperimentFile,
     Limits,
     Resources,
     Resume,
@@ -41,7 +41,7 @@ from bakeoff.workloads.tasks.proxy.server import GatewayLimits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "experiment-file.md").read_text(encoding="utf-8")
 HEADINGS: dict[type[BaseModel], str] = {
-    Experiment: "Top level",
+    ExperimentFile: "Top level",
     ArmEntry: "Arms",
     AblationEntry: "Ablations",
     TaskEntry: "Tasks",

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bakeoff.spec.experiment import (
     Analysis,
-    Experiment,
+    ExperimentFile,
     Limits,
     Retries,
     Summary,
@@ -148,16 +148,16 @@ def test_an_analysis_can_say_everything_that_a_verdict_needs() -> None:
 
 def test_task_keys_must_be_axes_of_the_matrix() -> None:
     with pytest.raises(ValidationError, match="'sise' is not a key of"):
-        Experiment.model_validate({"name": "x", "matrix": {"size": [1]}, "task_keys": ["sise"]})
+        ExperimentFile.model_validate({"name": "x", "matrix": {"size": [1]}, "task_keys": ["sise"]})
 
 
 def test_an_axis_without_values_is_refused() -> None:
     with pytest.raises(ValidationError, match="size has no values"):
-        Experiment.model_validate({"name": "x", "matrix": {"size": []}})
+        ExperimentFile.model_validate({"name": "x", "matrix": {"size": []}})
 
 
 def test_nested_axes_are_dotted_keys() -> None:
-    experiment = Experiment.model_validate({"name": "x", "matrix": {"optimizer": {"lr": [1, 2]}, "b": [3]}})
+    experiment = ExperimentFile.model_validate({"name": "x", "matrix": {"optimizer": {"lr": [1, 2]}, "b": [3]}})
     assert list(experiment.matrix) == ["optimizer.lr", "b"]
 
 
@@ -179,4 +179,4 @@ def test_flattening_keeps_every_leaf(tree: dict[str, Any]) -> None:
 
 def test_a_sequential_test_adds_seeds_so_they_cannot_be_fixed() -> None:
     with pytest.raises(ValidationError, match=r"analysis\.seeds cannot be 'fixed'"):
-        Experiment(name="x", analysis=Analysis(seeds="fixed"), sequential={})  # type: ignore[arg-type]
+        ExperimentFile(name="x", analysis=Analysis(seeds="fixed"), sequential={})  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import MOST_RUNS, Analysis, ArmEntry, Experiment, TaskEntry
+from bakeoff.spec.experiment import MOST_RUNS, Analysis, ArmEntry, ExperimentFile, TaskEntry
 from bakeoff.spec.identity import RunIds, canonical_json, directory_digest, flatten
 from bakeoff.spec.plan import Arm, Cell, LazyTable, Plan, Task, facts, uncollected
 from bakeoff.spec.problems import problems
@@ -28,7 +28,7 @@ RESERVED = {"seed": "seeds", "rollout": "rollouts"}
 
 
 @uncollected()
-def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
+def expand(experiment: ExperimentFile, *, base: Path, **more: Any) -> Plan:
     """The plan of an experiment. `base` is the experiment file's directory; `more` are further fields of `Plan`.
 
     Everything that can be wrong with a plan is found here, before anything starts, and raised as SpecError.
@@ -62,7 +62,7 @@ def expand(experiment: Experiment, *, base: Path, **more: Any) -> Plan:
     return plan
 
 
-def _with_directions(experiment: Experiment, workload: object) -> Experiment:
+def _with_directions(experiment: ExperimentFile, workload: object) -> ExperimentFile:
     """The experiment with the directions that the workload's metrics have, where the file says nothing about them."""
     known = workload.directions if isinstance(workload, Directed) else {}
     analysis = experiment.analysis
@@ -77,7 +77,7 @@ def _with_directions(experiment: Experiment, workload: object) -> Experiment:
 # -- checks
 
 
-def _check_setters(experiment: Experiment) -> None:
+def _check_setters(experiment: ExperimentFile) -> None:
     """A parameter belongs to arms or to tasks, and to the matrix or to entries: else one would win silently.
 
     A setter is (parameter, place in the file that sets it).
@@ -116,7 +116,7 @@ def _check_setters(experiment: Experiment) -> None:
         raise SpecError(wrong)
 
 
-def _check_cells(experiment: Experiment) -> None:
+def _check_cells(experiment: ExperimentFile) -> None:
     """Arms times tasks are few enough to be made; counted before any is."""
     sizes = {False: max(1, len(experiment.arms)), True: max(1, len(experiment.tasks))}
     for key, values in experiment.matrix.items():
@@ -128,7 +128,9 @@ def _check_cells(experiment: Experiment) -> None:
         raise SpecError([Problem("matrix" if experiment.matrix else "arms", message, "make it several experiments")])
 
 
-def _check_measured_alike(experiment: Experiment, workload: Workload | CommandWorkload, cells: Sequence[Cell]) -> None:
+def _check_measured_alike(
+    experiment: ExperimentFile, workload: Workload | CommandWorkload, cells: Sequence[Cell]
+) -> None:
     """All arms on a task have equal values of `Params.measured_by`: how they are measured is not the arm's to choose."""
     measured_by: frozenset[str] = getattr(workload.Params, "measured_by", frozenset())
     wrong: dict[Problem, None] = {}
@@ -146,7 +148,7 @@ def _check_measured_alike(experiment: Experiment, workload: Workload | CommandWo
         raise SpecError(list(wrong)[:20])
 
 
-def _check_runs(experiment: Experiment, cells: Sequence[Cell], most: int, when: str) -> None:
+def _check_runs(experiment: ExperimentFile, cells: Sequence[Cell], most: int, when: str) -> None:
     """Seeds times rollouts times cells are few enough to be gone through. Not `len`: it takes no number of 64 bits."""
     runs = len(experiment.seeds) * sum(cell.rollouts for cell in cells)
     if runs > most:
@@ -162,7 +164,7 @@ def _overlap(key: str, others: Mapping[str, str]) -> str | None:
     return next((p for k, p in others.items() if k.startswith(f"{key}.") or key.startswith(f"{k}.")), None)
 
 
-def _check_entries(experiment: Experiment, arms: Sequence[Arm], tasks: Sequence[Task]) -> None:
+def _check_entries(experiment: ExperimentFile, arms: Sequence[Arm], tasks: Sequence[Task]) -> None:
     """Names stand once, and ablations name arms that exist."""
     entries: tuple[tuple[str, Sequence[Arm | Task]], ...] = (("arms", arms), ("tasks", tasks))
     for section, named in entries:
@@ -188,7 +190,7 @@ def _one_of(name: str, known: Iterable[str]) -> str:
 # -- arms, tasks and cells
 
 
-def _arms(experiment: Experiment) -> list[Arm]:
+def _arms(experiment: ExperimentFile) -> list[Arm]:
     """Entries times matrix, each followed by its ablations."""
     combos = _combinations(experiment, [key for key in experiment.matrix if key not in experiment.task_keys])
     arms = []
@@ -209,7 +211,7 @@ def _arms(experiment: Experiment) -> list[Arm]:
     return ablated
 
 
-def _tasks(experiment: Experiment, base: Path) -> list[Task]:
+def _tasks(experiment: ExperimentFile, base: Path) -> list[Task]:
     """Entries times those axes of the matrix that are `task_keys`."""
     combos = _combinations(experiment, experiment.task_keys)
     tasks = []
@@ -226,7 +228,7 @@ def _tasks(experiment: Experiment, base: Path) -> list[Task]:
     return tasks
 
 
-def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+def _combinations(experiment: ExperimentFile, keys: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """(label, parameters) for each point of the product over `keys`.
 
     Labels are `lr=0.1,deep=true`; one axis of names needs no key, its values are the labels.
@@ -246,7 +248,7 @@ def _combinations(experiment: Experiment, keys: Sequence[str]) -> list[tuple[str
     return combos
 
 
-def _pairs(experiment: Experiment, arms: list[Arm], tasks: list[Task]) -> Iterable[tuple[Arm, Task, int]]:
+def _pairs(experiment: ExperimentFile, arms: list[Arm], tasks: list[Task]) -> Iterable[tuple[Arm, Task, int]]:
     """(arm, task, rollouts) of every cell: those of `[[cells]]`, or all arms on all tasks."""
     if not experiment.cells:  # tasks outside: arms meet on a task before the next task begins
         return ((arm, task, experiment.rollouts) for task in tasks for arm in arms)
@@ -267,7 +269,7 @@ def _pairs(experiment: Experiment, arms: list[Arm], tasks: list[Task]) -> Iterab
 class _CellMaker:
     """Makes cells: merges and validates the parameters that all share, those of the task and those of the arm."""
 
-    def __init__(self, experiment: Experiment, workload: Workload | CommandWorkload) -> None:
+    def __init__(self, experiment: ExperimentFile, workload: Workload | CommandWorkload) -> None:
         self._experiment = experiment
         self._shared = merge({}, experiment.params)
         self._model = workload.Params
@@ -317,7 +319,7 @@ class _CellMaker:
         return table
 
 
-def origin(experiment: Experiment, arm: Arm, task: Task, key: str) -> str:
+def origin(experiment: ExperimentFile, arm: Arm, task: Task, key: str) -> str:
     """The key in the file that sets a parameter of this cell."""
     for axis in experiment.matrix:
         if key == axis or key.startswith(f"{axis}."):

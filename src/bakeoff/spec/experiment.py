@@ -187,7 +187,7 @@ class CellEntry(Section):
 
 
 class Limits(Section):
-    """Limits of one run."""
+    """Limits of one run, and of how many may fail."""
 
     time: Duration | None = None
     """Seconds or text such as `"5m"`; a run that takes longer ends with status `timeout`."""
@@ -195,6 +195,8 @@ class Limits(Section):
     """Resident memory of the run's whole process tree, such as `"2GB"`; above it the run ends as `failed`."""
     grace: Pause = 5.0
     """Seconds between the polite signal and the final one."""
+    failures: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The share of failed runs, such as `0.2`, above which a session starts nothing more once 20 of its runs have ended."""
 
 
 class Resources(Section):
@@ -349,8 +351,13 @@ class Analysis(Section):
     """The value of a run that failed because of its arm."""
     bounds: tuple[float, float] | None = None
     """Lowest and highest possible value of the metric."""
+    ranges: dict[str, tuple[float, float]] = {}
+    """Lowest and highest possible values of single metrics: `{ accuracy = [0, 1] }`. They go before `bounds`."""
     ties: Literal["half", "full"] = "half"
     """`full`: exact tests only, with ties counted in full, so that alpha is a bound and not a target (`--strict`)."""
+    statistic: Literal["mean", "rank", "trimmed"] = "mean"
+    """The centre that the verdict is about. `rank`: the typical difference (signed ranks or rank sums, Hodges-Lehmann);
+    `trimmed`: the mean without the lowest and highest 20 %. Both are for values with rare extremes, and need 10 units."""
     final: Annotated[int, Field(ge=3)] | None = None
     """Units (seeds or tasks) at which the verdict is given: none before, at alpha there, none after. Looks and a plan that
     grows do not matter then. It has to be in the file before the first result."""
@@ -364,13 +371,28 @@ class Analysis(Section):
     def _consistent(self) -> Analysis:
         if self.margin is not None and self.relative_margin is not None:
             raise ValueError("give margin or relative_margin, not both")
-        if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
-            raise ValueError("bounds must be [lowest, highest]")
+        for name, ends in (
+            ("bounds", self.bounds),
+            *((f"ranges.{metric}", ends) for metric, ends in self.ranges.items()),
+        ):
+            if ends is not None and not ends[0] < ends[1]:
+                raise ValueError(f"{name} must be [lowest, highest]")
+        if self.ties == "full" and self.statistic != "mean":
+            raise ValueError(
+                f"ties = 'full' (--strict) asks for exact tests of the mean; leave out one of it and statistic = {self.statistic!r}"
+            )
         return self
+
+    @property
+    def metrics(self) -> list[str]:
+        """The declared metrics: `metric`, and then `primary`; none where `metric` is not declared."""
+        return [] if self.metric is None else list(dict.fromkeys((self.metric, *self.primary)))
 
     def about(self, metric: str) -> Analysis:
         """For a metric that may be another one: direction, range, failure score and margin belong to the declared ones."""
-        own = {"direction": self.directions[metric]} if metric in self.directions else {}
+        own: dict[str, Any] = {"direction": self.directions[metric]} if metric in self.directions else {}
+        if metric in self.ranges:
+            own["bounds"] = self.ranges[metric]
         if self.metric is None or metric in (self.metric, *self.primary):
             return self.model_copy(update=own) if own else self
         return self.model_copy(update={"bounds": None, "failure_score": None, "margin": None, "direction": None, **own})
@@ -395,12 +417,15 @@ def setting_in_words(value: Any) -> str:
 
 
 class Sequential(Section):
-    """Add seeds in blocks until an anytime-valid test has decided. The section alone asks for it; {} takes defaults."""
+    """Add seeds, or tasks that are a sample, in blocks until an anytime-valid test has decided. The section alone asks for
+    it; {} takes defaults."""
 
     max_seeds: Annotated[int, Field(ge=1)] | None = None
     """Most seeds, 7 or more (default: the number of `seeds`). Beyond the list of `seeds` it counts on."""
+    max_tasks: Annotated[int, Field(ge=1)] | None = None
+    """Most tasks, 7 or more, where tasks are a sample and so the unit (default: all of the file)."""
     block: Annotated[int, Field(ge=1)] | None = None
-    """Seeds between two looks (default: 4, or as many as keep every job busy)."""
+    """Seeds, or tasks, between two looks (default: 4, or as many as keep every job busy)."""
     test: Literal["symmetric", "betting"] = "symmetric"
     """`symmetric`: differences between arms are as likely up as down when there is no effect. `betting` needs only
     `analysis.bounds`, and more seeds."""
@@ -411,7 +436,7 @@ class Sequential(Section):
     """Stop undecided when the chance to decide within `max_seeds`, foreseen from the pairs so far, falls below this."""
 
 
-class Experiment(Section):
+class ExperimentFile(Section):
     """One file: what is compared, on what, how often, within which limits, and how it will be judged."""
 
     name: Name

@@ -60,12 +60,12 @@ def read(text: str, suffix: str) -> Any:
         raise
     except ValueError as error:  # int() takes no text of more than 4,300 digits
         raise NotReadable(f"a number in it cannot be read: {str(error).partition(';')[0]}", None) from error
-    _check_size(tree)
+    _check_values(tree)
     return tree
 
 
-def _check_size(tree: Any) -> None:
-    """Raise NotReadable for a tree that would take forever to go through.
+def _check_values(tree: Any) -> None:
+    """Raise NotReadable for a tree that would take forever to go through, and for text that no command could be given.
 
     In YAML an alias stands for what it names: a few lines can be a list of a billion values.
     """
@@ -78,6 +78,9 @@ def _check_size(tree: Any) -> None:
                 below.extend(value.values())
             elif isinstance(value, list):
                 below.extend(value)
+            elif isinstance(value, str) and "\0" in value:
+                text = f"the text {value[:40]!r} has a NUL character, which no command, path or variable can hold"
+                raise NotReadable(text, None)
             if count + len(below) > MOST_VALUES:
                 raise NotReadable(f"it is too large; the limit is {MOST_VALUES:,} values", None)
         count += len(below)
@@ -137,14 +140,16 @@ def _yaml_loader() -> type[yaml.SafeLoader]:
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
             for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    message = "a key is text or a number, not a table or a list"
+                    raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
                 if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                     message = f"the key {key.value!r} stands twice in one table"
                     raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
                 seen.add(str(key.value))
             self.flatten_mapping(node)  # `<<: *anchor`
             for key, _ in node.value:  # 1: and true: are text too, as they are in TOML and JSON
-                if isinstance(key, yaml.ScalarNode):
-                    key.tag = "tag:yaml.org,2002:str"
+                key.tag = "tag:yaml.org,2002:str"
             return super().construct_mapping(node, deep)
 
     def construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
@@ -198,6 +203,14 @@ def expand_tree(value: Any, variables: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
         return {key: expand_tree(item, variables) for key, item in value.items()}
     return value
+
+
+def parse_value(text: str) -> Any:
+    """Read a value from a command line: 0.1, true and [1, 2] as in TOML, and anything else as text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def variables(start: Path | None = None) -> dict[str, str]:

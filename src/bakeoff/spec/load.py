@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from bakeoff.errors import Problem, SpecError, UsageError, did_you_mean
 from bakeoff.spec import formats, registry
 from bakeoff.spec.expand import expand
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.problems import find_line, problems
 from bakeoff.spec.registry import NATIVE
@@ -66,7 +65,7 @@ def plan_of_text(text: str, path: Path, overrides: Sequence[str] = (), executor:
         raise located(error, path, text) from error
 
 
-def _with_executor(experiment: Experiment) -> Experiment:
+def _with_executor(experiment: ExperimentFile) -> ExperimentFile:
     """The experiment with the settings of its executor checked by the executor. Raises SpecError."""
     entry = experiment.executor
     if entry is None:
@@ -144,7 +143,7 @@ def experiment_files(directory: Path) -> list[Path]:
             tree = parse(read_text(path), path)
         except UsageError:
             continue
-        ours = tree.keys() & Experiment.model_fields.keys()
+        ours = tree.keys() & ExperimentFile.model_fields.keys()
         native = bool(ours & _TELLING) and 2 * len(ours) > len(tree)
         if native or registry.dialect_of(tree) is not NATIVE:
             found.append(path)
@@ -187,17 +186,13 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise UsageError(f"--set {override!r}: write key.path=value")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]  # 0.1, true and [1, 2] are values; quick is text
-    except tomllib.TOMLDecodeError:
-        parsed = value
     *parents, last = key.strip().split(".")
     here: Any = tree
     for part in parents:
         here = here[_entry(here, part, override)] if isinstance(here, list) else here.setdefault(part, {})
         if not isinstance(here, dict | list):
             raise UsageError(f"--set {override!r}: {part!r} is not a table")
-    here[_entry(here, last, override) if isinstance(here, list) else last] = parsed
+    here[_entry(here, last, override) if isinstance(here, list) else last] = formats.parse_value(value)
 
 
 def _entry(entries: list[Any], part: str, override: str) -> int:
@@ -229,11 +224,11 @@ def _filled(value: Any, key: str, known: Mapping[str, str], missing: list[Proble
         return value
 
 
-def validate(tree: dict[str, Any], path: Path | None) -> Experiment:
-    """The tree as an `Experiment`, named after the file by default. Raises SpecError with every problem."""
+def validate(tree: dict[str, Any], path: Path | None) -> ExperimentFile:
+    """The tree as an `ExperimentFile`, named after the file by default. Raises SpecError with every problem."""
     if path is not None:
         tree = {"name": path.stem, **tree}
     try:
-        return Experiment.model_validate(tree)
+        return ExperimentFile.model_validate(tree)
     except ValidationError as error:
-        raise SpecError(problems(error, Experiment, given=tree), path) from error
+        raise SpecError(problems(error, ExperimentFile, given=tree), path) from error

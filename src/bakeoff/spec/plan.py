@@ -17,7 +17,7 @@ from bakeoff.spec.identity import flatten
 from bakeoff.spec.select import Test
 
 if TYPE_CHECKING:
-    from bakeoff.spec.experiment import Experiment
+    from bakeoff.spec.experiment import ExperimentFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Run(NamedTuple):
 class Plan:
     """A validated experiment, expanded. Iterate over it for its runs; `len` counts them."""
 
-    experiment: Experiment
+    experiment: ExperimentFile
     cells: Sequence[Cell]
     keep: Test | None = None
     """Include and exclude rules that need the seed or rollout; those about arms and tasks are applied already."""

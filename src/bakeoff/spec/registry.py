@@ -29,7 +29,7 @@ from bakeoff.spec.workload import CommandWorkload, Workload
 
 if TYPE_CHECKING:  # `collect` reads an edition without the models of experiment files, whose import takes 0.3 s
     from bakeoff.errors import Problem
-    from bakeoff.spec.experiment import Analysis, ExecutorEntry, Experiment
+    from bakeoff.spec.experiment import Analysis, ExecutorEntry, ExperimentFile
     from bakeoff.spec.plan import Plan
 
 WORKLOADS = "bakeoff.workloads"
@@ -43,7 +43,7 @@ class ExecutorKind(Protocol):
     Settings: type[ExecutorEntry]
     """What `[executor]` may hold; an unknown key is an error."""
 
-    def check(self, experiment: Experiment) -> Iterable[Problem]:
+    def check(self, experiment: ExperimentFile) -> Iterable[Problem]:
         """What is wrong with this experiment for this executor. `experiment.executor` is an instance of `Settings`."""
 
     def open(self, setup: Any) -> Any:
@@ -54,7 +54,7 @@ class ExecutorKind(Protocol):
 class RunsHere(Protocol):
     """An `ExecutorKind` whose runs start on this machine: what they need is looked for here before they do."""
 
-    def check_machine(self, experiment: Experiment, jobs: int) -> None:
+    def check_machine(self, experiment: ExperimentFile, jobs: int) -> None:
         """Raise UsageError when not a single run fits this machine."""
 
 
@@ -105,7 +105,7 @@ class Dialect:
         """Called once with the `EditionPaths` of a new edition, for links that old scripts expect."""
 
     def table(self, edition: Any) -> Any | None:
-        """The edition as a polars frame with the columns that `collect` writes; None for the usual columns."""
+        """The edition as a `results.columns.Sheet` with the columns that `collect` writes; None for the usual columns."""
         return None
 
     def importer(self) -> Any | None:
@@ -115,7 +115,7 @@ class Dialect:
     def table_of_directory(self, directory: Path) -> tuple[Any, list[str]] | None:
         """What `collect` writes for a directory that the other tool left, and the problems with its files.
 
-        A polars frame and one line for each problem; None when the directory is not of this kind. Raises UsageError
+        A `results.columns.Sheet` and one line for each problem; None when the directory is not of this kind. Raises UsageError
         when it is and nothing in it can be read.
         """
         return None

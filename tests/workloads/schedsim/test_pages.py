@@ -64,8 +64,8 @@ def test_a_sweep_gets_its_pictures_where_its_users_look_for_them(lab: Lab) -> No
     lab.look("report", "--exp_dir", lab.root / "smoke")
     report = lab.root / "smoke" / "report"
     for name in PICTURES:
-        assert (report / "assets" / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
-        assert f'href="assets/{name}.png"' in (report / "policies.html").read_text()
+        assert (report / "assets" / f"{name}.svg").read_bytes().startswith(b"<?xml"), name
+        assert f'href="assets/{name}.svg"' in (report / "policies.html").read_text()
     front, page = (report / "index.html").read_text(), (report / "policies.html").read_text()
     assert "flow_time_mean_ms, lower is better: every arm minus fifo_cheapest" in front
     assert page.index("Flow time by policy") < page.index("Makespan by policy")

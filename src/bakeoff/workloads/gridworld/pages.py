@@ -334,11 +334,11 @@ def _pairing(contents: Contents, trained: Sequence[Training]) -> dict[str, Any] 
             notes.append(f"{level}: {error}" if level else str(error))
             continue
         for each in comparisons:
-            saved, known = each.variance_reduction, each.design.without_missing()
+            saved, known = each.sizes.variance_reduction, each.design.without_missing()
             name = f"{each.candidate} against {control}"
             pairs = len(known.control.keys() & known.candidate.keys())
             worth = "-" if saved is None or saved >= 1 else number(round(pairs / (1 - saved), 1))
-            cells_of_row = [number(each.correlation), percent(saved, sign=True), str(pairs), worth]
+            cells_of_row = [number(each.sizes.correlation), percent(saved, sign=True), str(pairs), worth]
             rows.append([name, *([level] if len(levels) > 1 else []), *cells_of_row])
     if not rows and not notes:
         return None

@@ -289,7 +289,7 @@ class Training:
         self.policy.facts, self.start.facts = facts, {**facts, "trained": 0}
         self.policy.save(self.directory / "policy.json")
         self.start.save(self.directory / "start.json")
-        write(learning_curve(self.log(), self.settings.windows), self.directory / "learning.png")
+        write(learning_curve(self.log(), self.settings.windows), self.directory / "learning.svg")
 
     def write_experiment(self, worlds: int) -> Path:
         """Write the experiment that decides: trained policy, starting point and `momentum` in unseen worlds.

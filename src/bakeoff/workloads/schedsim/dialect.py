@@ -13,10 +13,9 @@ from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.registry import Dialect, IdentifiedRun
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from bakeoff.records.edition import Edition
     from bakeoff.records.layout import EditionPaths
+    from bakeoff.records.recorded import Recorded
+    from bakeoff.results.columns import Sheet
     from bakeoff.spec.plan import Plan
     from bakeoff.workloads.schedsim.sweep_files import Sweeps
 
@@ -70,20 +69,20 @@ class SweepDialect(Dialect):
             (paths.directory / name).mkdir(exist_ok=True)
             replace_link(paths.directory.parent / name, f"{LATEST}/{name}")
 
-    def table(self, edition: Edition) -> pl.DataFrame:
-        from bakeoff.workloads.schedsim.sweep_files import frame_of_edition
+    def table(self, edition: Recorded) -> Sheet:
+        from bakeoff.workloads.schedsim.sweep_files import sheet_of_edition
 
-        return frame_of_edition(edition)
+        return sheet_of_edition(edition)
 
     def importer(self) -> Sweeps:
         from bakeoff.workloads.schedsim.sweep_files import Sweeps
 
         return Sweeps()
 
-    def table_of_directory(self, directory: Path) -> tuple[pl.DataFrame, list[str]] | None:
-        from bakeoff.workloads.schedsim.sweep_files import frame_of_directory
+    def table_of_directory(self, directory: Path) -> tuple[Sheet, list[str]] | None:
+        from bakeoff.workloads.schedsim.sweep_files import sheet_of_directory
 
-        return frame_of_directory(directory) if (directory / "runs").is_dir() else None
+        return sheet_of_directory(directory) if (directory / "runs").is_dir() else None
 
 
 SWEEP = SweepDialect()

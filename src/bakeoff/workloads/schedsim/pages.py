@@ -32,7 +32,7 @@ _COUNTED = " Failed and missing runs are counted beside the name"
 
 
 def pages(contents: Contents) -> list[Page]:
-    """The page `policies`, for results whose runs report a makespan. Its figures are PNG files too."""
+    """The page `policies`, for results whose runs report a makespan. Its figures are SVG files too."""
     if MAKESPANS["p95"] not in contents.metrics:
         return []
     # The names of the files are those of the sweep runner's report; its own simulator reports no flow time.
@@ -45,7 +45,7 @@ def pages(contents: Contents) -> list[Page]:
         drawn["ablation_deltas_full_flow_time_ratio"] = ratios
     if (ratios := ablations(contents, "p95 makespan", MAKESPANS["p95"])) is not None:
         drawn["ablation_deltas_full_p95_ratio"] = ratios
-    files: dict[str, str | bytes] = {f"assets/{name}.png": image(figure, "png") for name, figure in drawn.items()}
+    files: dict[str, str | bytes] = {f"assets/{name}.svg": image(figure, "svg") for name, figure in drawn.items()}
     policies = f"{_listed('policy', 'policies', contents.base_arms)}; {_listed('scale', 'scales', contents.tasks)}"
     if contents.ablated:
         names = list(dict.fromkeys(cell.ablation for cell in contents.ablated.values()))
@@ -55,7 +55,7 @@ def pages(contents: Contents) -> list[Page]:
         .get_template("policies.html.j2")
         .render(
             policies=policies,
-            pictures=[page_element(figure, name, f"assets/{name}.png") for name, figure in drawn.items()],
+            pictures=[page_element(figure, name, f"assets/{name}.svg") for name, figure in drawn.items()],
         )
     )
     return [Page("Policies", "policies", html, files=files)]

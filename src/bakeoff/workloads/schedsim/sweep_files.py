@@ -12,11 +12,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
+from bakeoff.records.recorded import Recorded
 from bakeoff.records.rundir import META
+from bakeoff.results.columns import Column, Sheet
 from bakeoff.results.frame import read_table, typed
 from bakeoff.results.importers.directories import checked_run_id, read_each, read_own_run, run_directories
 from bakeoff.results.importers.directories import read_run as read_other_run
@@ -26,9 +27,6 @@ from bakeoff.results.table import Results, Row
 from bakeoff.spec.identity import flatten
 from bakeoff.spec.workload import Scalar
 from bakeoff.workloads.schedsim.dialect import PARAMETERS, SWEEP, SWITCH, TASK_KEY, arm_name
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SWITCHES = ("disable_hedging", "disable_escalation", "disable_dag_priority")
 SUMMARY = ("makespan_mean_ms", "makespan_p50_ms", "makespan_p95_ms", "makespan_p99_ms", "cost_mean", "cost_p50")
@@ -177,7 +175,7 @@ def read_metrics(directory: str) -> dict[str, Scalar] | None:
 # -- tables
 
 
-def frame_of_directory(directory: Path) -> tuple[pl.DataFrame, list[str]]:
+def sheet_of_directory(directory: Path) -> tuple[Sheet, list[str]]:
     """The table of a sweep directory that only consists of files, and the problems with files that cannot be read."""
     runs = directory / "runs"
     problems: list[str] = []
@@ -209,29 +207,27 @@ def frame_of_directory(directory: Path) -> tuple[pl.DataFrame, list[str]]:
     if not rows:
         raise UsageError(f"{runs}: no run with a readable meta.json is in it")
     names = dict.fromkeys(name for row in rows for name in row)
-    return _frame({name: typed([row.get(name) for row in rows]) for name in names}), problems
+    return _sheet({name: typed([row.get(name) for row in rows]) for name in names}), problems
 
 
-def frame_of_edition(edition: Edition) -> pl.DataFrame:
+def sheet_of_edition(edition: Recorded) -> Sheet:
     """The same table from an edition's database."""
-    import polars as pl
-
     table = read_table(edition)
-    frame = table.frame
+    sheet = table.sheet
     by_arm = {cell.arm: _ablation(cell.ablation, cell.flags) for cell in edition.cells()}
-    ablations = [by_arm[arm] for arm in frame["arm"]]
+    ablations = [by_arm[arm] for arm in sheet["arm"].to_list()]
     columns = {
-        "run_id": frame["run_id"],
-        "seed": frame["seed"],
-        **{name: frame[column] for name, column in (*table.params.items(), *table.metrics.items())},
+        "run_id": sheet["run_id"],
+        "seed": sheet["seed"],
+        **{name: sheet[column] for name, column in (*table.params.items(), *table.metrics.items())},
         **{name: typed([row[name] for row in ablations]) for name in _ablation("", [])},
-        "exit_code": frame["exit_code"],
-        "wall_time_s": frame["wall_s"].round(6),
-        "run_dir": pl.Series([str(edition.paths.run(run_id)) for run_id in frame["run_id"]], dtype=pl.String),
-        "start_time_unix_s": frame["started_at"],
-        "end_time_unix_s": frame["ended_at"],
+        "exit_code": sheet["exit_code"],
+        "wall_time_s": sheet["wall_s"].mapped(lambda seconds: round(seconds, 6)),
+        "run_dir": sheet["run_id"].mapped(lambda run_id: str(edition.paths.run(run_id))),
+        "start_time_unix_s": sheet["started_at"],
+        "end_time_unix_s": sheet["ended_at"],
     }
-    return _frame(columns)
+    return _sheet(columns)
 
 
 def _ablation(name: str, flags: Sequence[str]) -> dict[str, Any]:
@@ -240,12 +236,9 @@ def _ablation(name: str, flags: Sequence[str]) -> dict[str, Any]:
     return {"ablation_name": name, "ablation_flags": " ".join(flags) or None, **switches}
 
 
-def _frame(columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+def _sheet(columns: Mapping[str, Column]) -> Sheet:
     """The columns in the sweep runner's order; a summary column that no run has is empty."""
-    import polars as pl
-
     first = [name for name in FIRST if name in columns or name in SUMMARY]
     rest = sorted(set(columns) - set(FIRST))
-    height = len(next(iter(columns.values())))
-    empty = pl.Series([None] * height, dtype=pl.Float64)
-    return pl.DataFrame({name: columns.get(name, empty) for name in (*first, *rest)})
+    empty = typed([None] * len(next(iter(columns.values()))))
+    return Sheet({name: columns.get(name, empty) for name in (*first, *rest)})

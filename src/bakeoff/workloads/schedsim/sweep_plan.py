@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bakeoff.errors import Problem, SpecError, did_you_mean
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Experiment, Name, parse_seeds
+from bakeoff.spec.experiment import ExperimentFile, Name, parse_seeds
 from bakeoff.spec.identity import DIGEST_LENGTH, canonical_json
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
@@ -101,7 +101,7 @@ def plan(tree: dict[str, Any], path: Path) -> Plan:
         cells += [
             _cell(len(cells) + number, params, ablation, axes, settings) for number, ablation in enumerate(ablations)
         ]
-    experiment = Experiment(
+    experiment = ExperimentFile(
         name=sweep.name,
         workload=BUILT_IN if built_in else "command",
         seeds=seeds,

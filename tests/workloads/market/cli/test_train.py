@@ -28,7 +28,7 @@ def test_the_trained_policy_beats_its_starting_point_and_momentum_in_worlds_it_n
     assert result.exit_code == 0
     assert [facts["step"] for facts in told["iterations"]] == [1, 2, 3]
     assert told["iterations"][-1]["greedy_reward"] > 0
-    assert (tmp_path / "market-training/learning.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "market-training/learning.svg").read_bytes().startswith(b"<?xml")
     assert (
         json.loads((tmp_path / "market-training/policy.json").read_text())["policy_version"] == told["policy_version"]
     )

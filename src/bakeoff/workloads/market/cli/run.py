@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.cli.display import NOTHING, number, print_json, print_table, printable
+from bakeoff.cli.display import print_json, print_table
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.errors import UsageError
+from bakeoff.text import NOTHING, number, printable
 from bakeoff.workloads.market.cli import (
     DEFAULT_SEED,
     DIRECTORY,
@@ -357,7 +358,7 @@ def train(
         say(printable(verdict.sentence))
     say("")
     say(f"policy: {output / 'policy.json'} (version {training.policy.version})")
-    say(f"curve:  {output / 'learning.png'}")
+    say(f"curve:  {output / 'learning.svg'}")
     say(f"more:   bakeoff report market-train-{training.policy.version}")
     words = {verdict.decision.verdict for verdict in verdicts}
     ctx.exit(0 if words == {"better"} else 3 if "undecided" in words else 1)
