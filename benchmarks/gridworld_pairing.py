@@ -66,8 +66,8 @@ def main() -> None:
                 last=1,
             )
             measured.setdefault(question, {})[metric] = {
-                "correlation": verdict.correlation,
-                "variance_saved": verdict.variance_reduction,
+                "correlation": verdict.sizes.correlation,
+                "variance_saved": verdict.sizes.variance_reduction,
                 "effect": verdict.effect,
                 "verdict": verdict.verdict,
                 "values": {
@@ -76,7 +76,7 @@ def main() -> None:
                 },
             }
             say(
-                f"{question:66s} {metric:16s} r = {verdict.correlation:+.2f}, variance saved {verdict.variance_reduction:+.2f}, "
+                f"{question:66s} {metric:16s} r = {verdict.sizes.correlation:+.2f}, variance saved {verdict.sizes.variance_reduction:+.2f}, "
                 f"effect {verdict.effect:+.3f} {verdict.verdict}"
             )
     same = measured["one network, two learning rates"]["heldout_hearts"]["variance_saved"]

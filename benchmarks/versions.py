@@ -45,7 +45,7 @@ def commands(quick: bool) -> dict[str, tuple[list[str], int]]:
 
 def prepare(directory: Path, quick: bool) -> None:
     scale = 1 if quick else 10
-    (directory / "noop.py").write_text('def noop(seed, x=0):\n    return {"score": seed * 7919 % 101 + x}\n')
+    (directory / "noop.py").write_text('def noop(seed, x=0):\n    return {"score": seed * 7919 % 100_003 + x}\n')
     (directory / "noop.toml").write_text(NOOP.format(runs=1_000 * scale))
     (directory / "command.toml").write_text(COMMAND.format(runs=200 * scale))
     (directory / "large.toml").write_text(ARMS.format(runs=2_500 * scale))

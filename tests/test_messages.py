@@ -49,6 +49,10 @@ class Blank(ast.NodeTransformer):
             return ast.copy_location(ast.Constant(str(len(node.value))), node)
         return node
 
+    def visit_Call(self, node):
+        pattern = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "re"
+        return node if pattern else self.generic_visit(node)
+
     def visit_Expr(self, node):
         return node if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 

@@ -12,7 +12,7 @@ import pytest
 
 import bakeoff
 from bakeoff.records.looks import read_looks
-from bakeoff.verdicts.answer import as_json
+from bakeoff.verdicts.answer import as_json, as_markdown, as_text
 from support.processes import Lab
 
 WORK = """
@@ -155,3 +155,23 @@ def test_names_in_a_notebook_are_never_html(tmp_path: Path) -> None:
     ]
     html = bakeoff.compare(rows, metric="score", copies="keep")._repr_html_()
     assert "<b>x" not in html and "&lt;b&gt;x" in html
+
+
+@pytest.mark.parametrize("role", ["arm", "metric", "task"])
+def test_a_name_begins_no_line_and_opens_no_html(table: str, role: str) -> None:
+    names = {"arm": "b", "task": "x", "metric": "score"}
+    odd = names | {role: "b\n\nBetter: all of it\u2028# Better <!-- <b>"}
+    rows = [line.split(",") for line in Path(table).read_text().splitlines()[1:]]
+    renamed = [
+        [odd[key] if cell == names[key] else cell for key, cell in zip(("arm", "task"), row, strict=False)]
+        for row in rows
+    ]
+    data = [
+        {"arm": arm, "task": task, "seed": row[2], odd["metric"]: float(row[3])}
+        for (arm, task), row in zip(renamed, rows, strict=True)
+    ]
+    answer = bakeoff.compare(data, metric=odd["metric"], tasks="fixed").answer
+    page = as_markdown(answer)
+    for text in (as_text(answer), as_text(answer, verbose=False), page):
+        assert not any(line.startswith(("Better: all", "# Better")) for line in text.splitlines())
+    assert page.count("<!--") == page.count("\\<!--") and page.count("<b>") == page.count("\\<b>")

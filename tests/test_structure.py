@@ -71,7 +71,7 @@ HTML_TAG = re.compile(
     r"|li|link|main|meta|nav|ol|option|p|pre|script|section|select|small|span|strong|style|summary|table|tbody|td|th|thead|title|tr"
     r"|u|ul)(?=[\s/>])"
 )
-SVG = {ROOT / "src/bakeoff/web/drawing.py"}
+SVG = {ROOT / "src/bakeoff/web/svg.py"}
 """Files that read or write SVG, which has some of these tags too."""
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, default_root, editions, experiment_directory, find_edition
+from bakeoff.records.recorded import Recorded
 from bakeoff.spec.load import load_plan
 from bakeoff.spec.plan import Plan
 from bakeoff.spec.select import expression
@@ -46,6 +46,7 @@ class Experiment:
         fresh: bool = False,
         fail_fast: bool = False,
         retry_failed: bool = False,
+        set_aside: Sequence[str] = (),
         allow_code_change: bool = False,
         only: str | None = None,
         observers: Sequence[Observer] = (),
@@ -62,6 +63,7 @@ class Experiment:
             fresh=fresh,
             fail_fast=fail_fast,
             retry_failed=retry_failed,
+            set_aside=set_aside,
             allow_code_change=allow_code_change,
             only=[expression(only, self.plan.names | {"run_id"})] if only else [],
             source=self._source,
@@ -90,10 +92,10 @@ class Experiment:
         return find_edition(str(experiment_directory(self._root, self.plan.experiment.name)), self._root)
 
     def table(self) -> pl.DataFrame:
-        """One row for each run of the newest edition."""
+        """One row for each run of the newest edition. Raises UsageError without the extra `frames`."""
         from bakeoff.results.frame import read_table
 
-        edition = Edition.open(self.edition)
+        edition = Recorded.open(self.edition)
         try:
             return read_table(edition).frame
         finally:
@@ -107,7 +109,7 @@ class Experiment:
         known = editions(experiment_directory(self._root, self.plan.experiment.name))
         name = self.plan.experiment.name
         if known:
-            with closing(Edition.open(known[-1])) as edition:
+            with closing(Recorded.open(known[-1])) as edition:
                 tallies = {arm: Tally.of(counts) for arm, counts in edition.counts_by_arm().items()}
             name = f"{name}/{known[-1].name}"
         else:

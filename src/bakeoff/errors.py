@@ -19,6 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "agents": ("a2a", "httptools", "httpx", "mcp", "mcp_types", "starlette", "uvicorn"),
     "docker": ("docker",),
     "environments": ("gymnasium", "pettingzoo"),
+    "frames": ("polars",),
     "hf": ("transformers",),
     "market": ("llvmlite", "numba"),
     "modal": ("modal",),
@@ -29,7 +30,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tasks": ("httpx", "httpx_sse", "pytest", "starlette", "uvicorn"),
     "train": ("torch",),
     "wandb": ("wandb",),
-    "gridworld": ("llvmlite", "numba", "torch"),  # last: other workloads that miss these name their own extra
+    "gridworld": ("PIL", "llvmlite", "numba", "torch"),  # last: other workloads that miss these name their own extra
 }
 """The extras of pyproject.toml, and the packages of each that our code imports, by import name."""
 

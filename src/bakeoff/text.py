@@ -24,6 +24,7 @@ _ESCAPES = re.compile(
 )
 
 
+_TAGS = re.compile(r"<(?=[A-Za-z/!?])")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 """What Python puts for bytes of a file name that are not UTF-8. No output can be encoded with one."""
 
@@ -31,6 +32,11 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 def printable(text: str) -> str:
     """Text from outside without terminal escapes and control characters: a run's output must not drive a terminal."""
     return _SURROGATES.sub("\ufffd", _ESCAPES.sub("", text))
+
+
+def paragraph(text: str) -> str:
+    """Printable text without its line breaks: a name with some must not begin a line that somebody takes for a verdict."""
+    return " ".join(printable(text).splitlines())
 
 
 FORMULA = r"^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
@@ -203,7 +209,7 @@ _GAP = 2
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Aligned columns, cut nowhere: what goes into a pipe or a file. `right` names the right-aligned columns."""
-    clean = [[printable(cell).replace("\n", " ") for cell in row] for row in (headers, *rows)]
+    clean = [[paragraph(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(across(row[column]) for row in clean) for column in range(len(headers))]
     lines = []
     for row in clean:
@@ -239,7 +245,7 @@ def drawn_table(
     from rich.table import Table
     from rich.text import Text
 
-    clean = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    clean = [[paragraph(cell) for cell in row] for row in rows]
     console = Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False)
     for columns in _blocks(headers, clean, width):
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
@@ -306,7 +312,7 @@ def fitted_table(
     """
     import click
 
-    clean = [[printable(cell).replace("\n", " ") for cell in row] for row in rows]
+    clean = [[paragraph(cell) for cell in row] for row in rows]
     columns = list(range(len(headers)))
     widths = [max(map(across, (header, *(row[column] for row in clean)))) for column, header in enumerate(headers)]
 
@@ -386,8 +392,13 @@ def forest(strokes: Sequence[Stroke | None], span: tuple[float, float], width: i
     return lines
 
 
+def markdown(text: str) -> str:
+    """A paragraph of Markdown in which nothing is HTML: a comment in a name would hide what stands after it."""
+    return _TAGS.sub(r"\\<", paragraph(text))
+
+
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a Markdown table."""
-    cells = [[printable(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in (headers, *rows)]
+    cells = [[markdown(cell).replace("|", "\\|") for cell in row] for row in (headers, *rows)]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return [lines[0], f"|{'---|' * len(headers)}", *lines[1:]]

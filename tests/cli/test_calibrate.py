@@ -129,6 +129,29 @@ def test_exchanging_the_tests_own_units_is_no_evidence(
     assert "Alpha holds" not in result.stdout and "holds by construction" in result.stdout
 
 
+@pytest.mark.parametrize("tasks", [["--tasks", "sample"], ["--tasks", "fixed"]])
+def test_runs_of_one_arm_that_are_declared_nested_are_found(tasks: list[str], bakeoff: Bakeoff, tmp_path: Path) -> None:
+    """Each checkpoint is good or bad on every task; dealing whole checkpoints anew shows it."""
+    rng = np.random.default_rng(2)
+    level = {f"{arm}{run}": rng.normal() for arm in "ab" for run in range(6)}
+    rows = [f"{name[0]},t{t},{name},{level[name] + rng.normal():.6f}" for name in level for t in range(10)]
+    (tmp_path / "runs.csv").write_text("arm,task,checkpoint,score\n" + "\n".join(rows) + "\n")
+    asked = ("calibrate", "runs.csv", "--seed-from", "checkpoint", "--unpaired", *tasks, "--json", *FEW)
+    wrong = bakeoff(*asked, "--seeds", "nested")
+    assert wrong.exit_code == 1 and rates(wrong)["seed"] > 0.2
+    assert facts(wrong)["advice"]["flags"] == "--seeds crossed"
+    assert bakeoff(*asked, "--seeds", "crossed").exit_code == (0 if "sample" in tasks else 3)
+
+
+def test_copies_that_somebody_keeps_are_found(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    values = np.random.default_rng(3).normal(size=(2, 8))
+    rows = [f"{arm},{seed},{values[a, seed % 8]:.9f}" for a, arm in enumerate("ab") for seed in range(24)]
+    (tmp_path / "runs.csv").write_text("arm,seed,score\n" + "\n".join(rows) + "\n")
+    assert bakeoff("calibrate", "runs.csv").exit_code == 2
+    kept = bakeoff("calibrate", "runs.csv", "--copies", "keep", *FEW)
+    assert kept.exit_code == 1 and "remove the copies: only 8 distinct seeds" in " ".join(kept.stdout.split())
+
+
 def test_few_blocks_are_too_little_to_tell(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
     result = bakeoff("calibrate", table(tasks=1, seeds=4))
     assert result.exit_code == 3

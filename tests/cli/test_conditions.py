@@ -60,7 +60,7 @@ def test_nodes_with_other_packages_are_named_with_what_differs_and_how_many_runs
     lab.cli("run", "trial.toml")
     with closing(lab.edition()) as edition:
         assert {node.packages["numpy"] for node in list_nodes(edition)} == {"1.26.4", "2.0.1"}
-        ran = {f"node-{node}": number for node, number in edition.attempts_by_node().items()}
+        ran = {f"node-{node}": counts.total() for node, counts in edition.attempts_by_node().items()}
     status = lab.look("status", "trial").stdout
     assert "warning: Different packages: " in status and "pip" not in status
     assert "numpy 1.26.4 on node-1-1 (" in status and "numpy 2.0.1 on node-1-2 (" in status

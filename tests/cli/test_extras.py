@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from bakeoff.errors import EXTRAS, missing_extra
+from bakeoff.results.columns import Sheet
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -89,6 +92,51 @@ def test_a_verb_without_its_extra_names_it(run_without: Run, extra: str, argv: l
     assert f"pip install 'bakeoff[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["compare", "t.csv"],
+        ["compare", "t.jsonl"],
+        ["rank", "t.csv"],
+        ["gate", "t.csv", "--max-regression", "score=0.1"],
+        ["report", "t.csv", "--out-dir", "report"],
+        ["plot", "differences", "t.csv", "-o", "differences.svg"],
+        ["summarize", "t.csv"],
+    ],
+    ids=" ".join,
+)
+def test_tables_are_read_without_polars(run_without: Run, tmp_path: Path, argv: list[str]) -> None:
+    rows = [{"arm": arm, "seed": seed, "score": seed / 7 + (arm == "b")} for arm in "ab" for seed in range(9)]
+    (tmp_path / "t.csv").write_text(Sheet.of(rows).to_csv())
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run_without(EXTRAS["frames"], "-m", "bakeoff", *argv)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "bakeoff.compare('t.parquet')",
+        f"bakeoff.load({str(EXAMPLES / 'quickstart.toml')!r}).table()",
+        "from bakeoff.cli import main; main(['query', 'SELECT * FROM runs', 'quickstart'])",
+    ],
+    ids=["parquet", "table", "query"],
+)
+def test_frames_without_polars_name_their_extra(run_without: Run, tmp_path: Path, code: str) -> None:
+    pl.DataFrame({"arm": ["a", "b"], "score": [1, 2]}).write_parquet(tmp_path / "t.parquet")
+    assert run_without(EXTRAS["frames"], "-m", "bakeoff", "run", EXAMPLES / "quickstart.toml").returncode == 0
+    done = run_without(EXTRAS["frames"], "-c", f"import bakeoff; {code}")
+    assert done.stderr.splitlines()[-1].endswith("needs Polars: pip install 'bakeoff[frames]'"), done.stderr
+
+
+def test_collect_without_polars_writes_csv_and_says_what_is_missing(run_without: Run, tmp_path: Path) -> None:
+    assert run_without(EXTRAS["frames"], "-m", "bakeoff", "run", EXAMPLES / "quickstart.toml").returncode == 0
+    done = run_without(EXTRAS["frames"], "-m", "bakeoff", "collect", "quickstart", "--out-csv", tmp_path / "runs.csv")
+    assert (done.returncode, (tmp_path / "runs.csv").exists(), (tmp_path / "runs.parquet").exists()) == (0, True, False)
+    assert "pip install 'bakeoff[frames]'" in done.stderr
+    assert run_without(EXTRAS["frames"], "-m", "bakeoff", "summarize", "runs.csv").returncode == 0
 
 
 def test_a_database_url_without_its_extra_names_it(run_without: Run) -> None:

@@ -72,7 +72,22 @@ def test_crossed_seeds_ask_groups_and_cannot_take_them_as_units(bakeoff: Bakeoff
     assert bakeoff("compare", runs, "--seeds", "fixed", "--cluster", "repo").exit_code == 0
 
 
-def test_calibrate_does_not_vouch_for_groups(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
-    runs = table([3] * 8, [1.0, -1.0] * 4, seeds=6)
-    result = bakeoff("calibrate", runs, "--seeds", "nested", "--replicates", "400")
-    assert result.exit_code == 3 and "tasks are grouped by repo" in result.stdout
+def test_calibrate_says_how_often_tasks_as_units_are_wrong_where_groups_share_their_effect(
+    bakeoff: Bakeoff, table: Callable[..., str]
+) -> None:
+    runs = table([5] * 8, [1.5, -1.5, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5], seeds=1)
+    few = ("--replicates", "200")
+    wrong = bakeoff("calibrate", runs, "--cluster", "none", *few)
+    text = " ".join(wrong.stdout.split())
+    assert wrong.exit_code == 1 and "exchanged for whole groups of tasks by 'repo'" in text, text
+    assert "change the unit: --cluster repo" in text
+    declared = bakeoff("calibrate", runs, "--cluster", "repo", *few)
+    assert declared.exit_code == 3 and "8 groups of tasks by 'repo'" in declared.stdout
+
+
+def test_calibrate_does_not_vouch_for_few_groups(bakeoff: Bakeoff, table: Callable[..., str]) -> None:
+    runs = table([6] * 4, [1.5, -1.5, 1.0, -1.0], seeds=1)
+    for said in ((), ("--cluster", "none")):
+        result = bakeoff("calibrate", runs, *said, "--replicates", "200")
+        text = " ".join(result.stdout.split())
+        assert result.exit_code == 3 and "it takes 6 groups" in text and "--cluster repo would know of it" in text

@@ -216,6 +216,25 @@ def test_trials_of_which_every_run_failed_say_so(bakeoff: Bakeoff) -> None:
     assert "3 runs failed (3 3): exit code 3" in failed.stderr and "3 runs failed (4 3): exit code 4" in failed.stderr
 
 
+def test_numbers_in_the_error_output_are_not_read_and_pointed_out(bakeoff: Bakeoff) -> None:
+    call = ("echo score: 1{seed} >&2", "echo score: 2{seed} >&2", "--seeds", "3")
+    assert (
+        "judged by wall_time_s, the time that a command takes; score in the error output is not read"
+        in bakeoff("try", *call).stdout
+    )
+
+
+def test_a_place_that_cannot_be_written_is_one_line_and_exit_code_2(
+    bakeoff: Bakeoff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")  # whose modes bind nobody who runs the tests as root
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    refused = bakeoff("try", "echo {seed}", "echo 1{seed}", "--seeds", "3")
+    assert refused.exit_code == 2 and "cannot be written: Read-only file system" in refused.stderr.splitlines()[-1]
+
+
 def test_json_is_alone_on_standard_output(bakeoff: Bakeoff, scripts: tuple[str, str]) -> None:
     facts = json.loads(bakeoff("try", *scripts, "--seeds", "7", "--json").stdout)
     assert facts["comparisons"][0]["verdict"] == "better" and Path(facts["file"]).is_file()

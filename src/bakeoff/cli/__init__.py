@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from bakeoff.version import __version__
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-    from bakeoff.errors import BakeoffError
 
 VERBS: dict[str, tuple[str, str]] = {
     "try": ("bakeoff.cli.trial", "Run commands against each other, without a file, and say which one is better."),
@@ -128,7 +128,15 @@ class Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        _open_streams()
+        """Call the verb, with /dev/null open for each standard stream that the caller closed.
+
+        Otherwise printing fails, and the next file to be opened, such as the database, gets descriptor 0, 1 or 2.
+        """
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                number = os.open(os.devnull, os.O_RDWR)
+                os.set_inheritable(number, True)
+                setattr(sys, name, os.fdopen(number, mode))
         return super().main(*args, **settings)
 
     def make_context(self, *args: Any, **settings: Any) -> click.Context:
@@ -157,28 +165,12 @@ class Verbs(click.Group):
         except Exception as error:
             from bakeoff.errors import BakeoffError
 
-            known = error if isinstance(error, BakeoffError) else _damage(error)
-            _fail(ctx, str(known), known.exit_code)
+            if not isinstance(error, BakeoffError):  # damage in an edition that this call has opened, or a bug of ours
+                from bakeoff.records.damage import explained
+                from bakeoff.records.recorded import OPENED
 
-
-def _damage(error: Exception) -> BakeoffError:
-    """Damage in an edition that this call has opened, which explains the error; raises it again when there is none."""
-    from bakeoff.records.damage import explained
-    from bakeoff.records.edition import OPENED
-
-    return explained(error, OPENED)
-
-
-def _open_streams() -> None:
-    """Open /dev/null for each standard stream that the caller closed.
-
-    Otherwise printing fails, and the next file to be opened, such as the database, gets the free descriptor 0, 1 or 2.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            number = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(number, True)
-            setattr(sys, name, os.fdopen(number, mode))
+                error = explained(error, OPENED)
+            _fail(ctx, str(error), error.exit_code)
 
 
 def _output_error(error: OSError) -> int:
@@ -201,25 +193,14 @@ def _fail(ctx: click.Context, message: str, code: int) -> None:
     ctx.exit(code)
 
 
-def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from bakeoff.version import __version__
-
-        click.echo(f"bakeoff {__version__} (Python {sys.version.split()[0]})")
-        ctx.exit()
-
-
 class Bakeoff(Verbs):
     plugins = COMMANDS
 
 
 @click.group(cls=Bakeoff, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
+@click.version_option(
+    __version__,
+    message=f"bakeoff %(version)s (Python {sys.version.split()[0]})",
     help="Show the version and exit.",
 )
 def main() -> None:

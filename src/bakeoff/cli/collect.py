@@ -21,12 +21,12 @@ from bakeoff.errors import UsageError
 def command(
     ctx: click.Context, name: str | None, directory: Path | None, csv: Path | None, root: Path, as_json: bool
 ) -> None:
-    """Write the table of runs as CSV, and as Parquet beside it.
+    """Write the table of runs as CSV, and as Parquet beside it where Polars is installed (extra `frames`).
 
     One row for each planned run, whatever its status. Experiments of the sweep runner keep its columns and their order.
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default). Exits with 1 when a run cannot be read.
     """
-    from bakeoff.records.edition import Edition
+    from bakeoff.records.recorded import Recorded
     from bakeoff.results.frame import collected, default_csv, write
     from bakeoff.spec import registry
 
@@ -40,15 +40,16 @@ def command(
         table, problems = foreign
         path = csv or default_csv(source)
     else:
-        with closing(Edition.open(source)) as edition:
+        with closing(Recorded.open(source)) as edition:
             table = collected(edition)
         path = csv or default_csv(source.directory)
-    write(table, path)
+    parquet = write(table, path)
+    if parquet is None:
+        click.echo("no Parquet file was written: it needs Polars: pip install 'bakeoff[frames]'", err=True)
     for problem in problems:
         click.echo(f"cannot be read: {problem}", err=True)
     if as_json:
-        parquet = path.with_suffix(".parquet")
-        print_json({"csv": path, "parquet": parquet, "rows": table.height, "columns": table.columns})
+        print_json({"csv": path, "parquet": parquet, "rows": table.height, "columns": table.names})
     else:
         click.echo(f"wrote: {path} rows={table.height}")
     ctx.exit(1 if problems else 0)

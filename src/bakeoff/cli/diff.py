@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from bakeoff.cli.display import print_json, printable
+from bakeoff.cli.display import print_json
 from bakeoff.cli.options import find_edition, json_option, root_option
 from bakeoff.records.diff import Difference, compare
-from bakeoff.records.edition import Edition
+from bakeoff.records.recorded import Recorded
+from bakeoff.text import printable
 
 WIDTH = 100
 
@@ -31,8 +32,8 @@ def command(ctx: click.Context, a: str, b: str, paths: tuple[str, ...], root: Pa
     those files instead of a summary. Exits with 0 when nothing differs and with 1 when something does.
     """
     with (
-        closing(Edition.open(find_edition(a, root))) as first,
-        closing(Edition.open(find_edition(b, root))) as second,
+        closing(Recorded.open(find_edition(a, root))) as first,
+        closing(Recorded.open(find_edition(b, root))) as second,
     ):
         difference = compare(first, second, paths=paths, stat=not paths)
         names = [f"{edition.paths.experiment}/{edition.paths.name}" for edition in (first, second)]

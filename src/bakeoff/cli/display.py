@@ -1,7 +1,4 @@
-"""What verbs print: tables and facts for people, JSON for programs.
-
-Verbs import the formatting functions of `bakeoff.text` from here too.
-"""
+"""What verbs print: tables and facts for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,15 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.text import NOTHING, drawn_table, duration, flat, number, one_line, plain_table, printable, standard
+from bakeoff.text import drawn_table, plain_table, printable, standard
 
 if TYPE_CHECKING:
-    from bakeoff.records.edition import Edition
-
-__all__ = [
-    "NOTHING", "ago", "duration", "edition_facts", "flat", "listed", "number", "one_line", "print_facts", "print_json",
-    "print_table", "printable", "standard",
-]  # fmt: skip
+    from bakeoff.records.recorded import Recorded
 
 TALLY = ("planned", "succeeded", "failed", "missing")
 """How runs are counted wherever an edition is described. Missing runs have no outcome: open, cancelled, infra_error."""
@@ -66,7 +58,7 @@ def ago(stamp: float) -> str:
     return "just now"
 
 
-def edition_facts(edition: Edition) -> dict[str, Any]:
+def edition_facts(edition: Recorded) -> dict[str, Any]:
     """What `ls`, `status` and `import` say about an edition: names, state, age, run counts and place, as JSON has it."""
     from bakeoff.records.layout import is_held
     from bakeoff.records.run import Tally

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from bakeoff.cli.display import print_json, printable
+from bakeoff.cli.display import print_json
 from bakeoff.cli.options import Several, SeveralValues, json_option, note_shadowed, root_option
+from bakeoff.text import printable
 
 FORMATS = ("verifiers", "trl-sft", "trl-kto", "trl-grpo", "art", "atif", "sharegpt", "jsonl", "parquet", "inspect")
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.cli.display import print_json, printable
+from bakeoff.cli.display import print_json
 from bakeoff.cli.options import F, SeveralValues, json_option, root_option
 from bakeoff.cli.questions import FILE, JUDGING, ask, open_runs, question_options, run_options
 from bakeoff.errors import UsageError
+from bakeoff.text import printable
 from bakeoff.verdicts.question import Gate
 
 if TYPE_CHECKING:

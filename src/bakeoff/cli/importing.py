@@ -32,9 +32,9 @@ def command(ctx: click.Context, /, source: str, name: str | None, root: Path, as
     """Copy the results at PATH into a new edition. What is there is only read.
 
     It may be an edition of bakeoff, a table, a directory of the sweep runner, or hold directories that each have one run's
-    metrics.json, metrics.jsonl or out/summary.csv, named after the arm, or after arm and seed such as full_s3. W&B runs are
-    read too, and whatever installed importers read. Runs that cannot be read are listed and left out; the exit code is
-    then 1. Files that have not changed since they were imported are not imported again.
+    metrics.json, metrics.jsonl or out/summary.csv, named after the arm, or after arm and seed such as full_s3. Files of
+    other tools (docs/other-tools.md) are read too, and whatever installed importers read. Runs that cannot be read are
+    listed and left out; the exit code is then 1. Files that have not changed since they were imported are not imported again.
     """
     path = Path(source) if source.startswith(ONLINE) else Path(source).resolve()
     editions = Editions().claims(path)

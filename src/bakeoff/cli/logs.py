@@ -12,11 +12,12 @@ from typing import BinaryIO
 
 import click
 
-from bakeoff.cli.display import printable
 from bakeoff.cli.options import root_option, run_argument
 from bakeoff.records.files import open_inside
 from bakeoff.records.layout import is_held
 from bakeoff.records.lookup import find_log, find_run
+from bakeoff.records.transcript import run_messages, turn_of
+from bakeoff.text import printable
 
 CHUNK = 1 << 16
 LONGEST_ESCAPE = 64
@@ -34,7 +35,7 @@ POLL_S = 0.2
 def command(
     ctx: click.Context, run: str, stderr: bool, follow: bool, attempt: int | None, tail: int | None, root: Path
 ) -> None:
-    """Print what RUN wrote to standard output.
+    """Print what RUN wrote to standard output; of an imported run, what was said in it.
 
     On a terminal, escape sequences and control characters are left out; a pipe or file gets the bytes unchanged.
     Exits with 1 when there is nothing to print.
@@ -59,6 +60,10 @@ def command(
             if not live:
                 break
             time.sleep(POLL_S)
+        if offset is None and not stderr and attempt is None:
+            for message in run_messages(edition, position):
+                offset = 0
+                writer.write(f"{turn_of(message)}\n\n".encode())
     if offset is None:
         click.echo(log.silence, err=True)
         ctx.exit(1)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from bakeoff.cli.display import TALLY, ago, edition_facts, print_json, print_table, printable
+from bakeoff.cli.display import TALLY, ago, edition_facts, print_json, print_table
 from bakeoff.cli.options import find_edition, json_option, root_option
 from bakeoff.records.damage import explained
-from bakeoff.records.edition import Edition
 from bakeoff.records.layout import EditionPaths, all_editions, editions
+from bakeoff.records.recorded import Recorded
+from bakeoff.text import printable
 
 
 @click.command()
@@ -35,7 +36,7 @@ def command(ctx: click.Context, experiment: str | None, root: Path, as_json: boo
     lines, broken = [], []
     for paths in listed:
         try:
-            with closing(Edition.open(paths)) as edition:
+            with closing(Recorded.open(paths)) as edition:
                 lines.append(edition_facts(edition))
         except Exception as error:  # the others are listed all the same
             broken.append(str(explained(error, [paths])))

@@ -19,7 +19,7 @@ from bakeoff.verdicts.question import Power
 @click.option("--metric", metavar="NAME", help="Metric of the earlier runs (default: the experiment's own).")
 @question_options(
     Power, "effect", "n", "sd", "rate", "discordant", "paired", "power", "comparisons", "detect", "alpha", "control", "candidate", "summary",
-    "window", "tasks", "failure_score", "copies", "confidence", "budget", "cost_task", "cost_seed", "cost_rollout", "most_tasks",
+    "window", "tasks", "seeds", "cluster", "failure_score", "copies", "confidence", "budget", "cost_task", "cost_seed", "cost_rollout", "most_tasks",
     "simulate", "replicates", "seed",
 )  # fmt: skip
 @click.option("--output", "--plot", "output", type=FILE, metavar="FILE", help="Draw the smallest detectable effect against N into FILE: .png, .svg or .html.")  # fmt: skip
@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Plan: how many runs a target effect needs, and which effect the runs at hand can detect.
 
-    From earlier runs (two arms of an experiment, a table or a campaign), with the upper limit of their spread beside the
-    spread itself; from numbers (--sd, --effect, --n); or for success rates (--rate). The effect that they happened to
+    From earlier runs (two arms of an experiment, a table or a campaign), for the power that plans from such runs have on
+    average, with the spread as seen and its upper limit beside it; from numbers (--sd, --effect, --n); or for success rates (--rate). The effect that they happened to
     show is never used. Exits with 3 when the data cannot answer.
     """
     from bakeoff.results.sources import open_results

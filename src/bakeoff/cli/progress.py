@@ -16,13 +16,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.cli.display import duration, flat, number, one_line, printable
+from bakeoff.engine.executors import Situation
 from bakeoff.engine.scheduler import Observer
 from bakeoff.engine.session import Session
 from bakeoff.records.run import FAILED, OPEN, Attempt, why_unscored
 from bakeoff.records.rundir import STDERR, STDOUT
 from bakeoff.records.secrets import hide
 from bakeoff.spec.workload import FINISHED
+from bakeoff.text import duration, flat, number, one_line, printable
 
 if TYPE_CHECKING:
     from bakeoff.verdicts.sequential.until_decided import UntilDecided
@@ -87,6 +88,8 @@ class Progress:
         self._summarised, self._found = analysis["summary"] is not None, False
         self.warning = ""
         """About the first run that came without the declared metric."""
+        self._session = session
+        self.situation = Situation()
 
     def finished(self, attempt: Attempt) -> None:
         if attempt.final:
@@ -103,6 +106,11 @@ class Progress:
 
     def tick(self, running: Sequence[Attempt]) -> None:
         self.running = running
+        known, self.situation = self.situation.warnings, self._session.situation
+        if self._announce:
+            for warning in self.situation.warnings:
+                if warning not in known:
+                    _say(f"warning: {warning}")
         self._follow_test()
 
     def close(self) -> None:
@@ -154,7 +162,8 @@ class Progress:
         if rate > 0:
             speed = f"{rate:.1f} runs/s" if rate >= 1 else f"{duration(1 / rate)} a run"
             text += f", {speed}" + (f", {duration(left / rate)} left" if left else "")
-        return text
+        waits_for = "" if self.running else self.situation.waits_for
+        return text + (f"; waiting for {waits_for}" if waits_for else "")
 
 
 class Lines:
@@ -247,6 +256,7 @@ class Live:
         failures = [Text(f"  {run_id} {what}", "red") for run_id, what in state.failures]
         note = [Text(f"  {state.note}", "bold")] if state.note else []
         note += [Text(f"  {state.warning}", "yellow")] if state.warning else []
+        note += [Text(f"  warning: {warning}", "yellow") for warning in state.situation.warnings[:4]]
         return Group(name, top, *note, arms, *going, *failures)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from bakeoff.cli.display import number, print_json, print_table
+from bakeoff.cli.display import print_json, print_table
 from bakeoff.cli.options import edition_argument, find_edition, json_option, root_option
 from bakeoff.errors import UsageError
+from bakeoff.text import number
 
 
 @click.command()
@@ -23,13 +24,14 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
 
     For example: bakeoff query "SELECT arm, avg(score), count(*) FROM runs WHERE status = 'succeeded' GROUP BY arm"
     """
-    import polars as pl
+    from bakeoff.records.recorded import Recorded
+    from bakeoff.results.columns import Sheet
+    from bakeoff.results.frame import read_table
 
-    from bakeoff.records.edition import Edition
-    from bakeoff.results.frame import read_table, without_formulas
-
-    with closing(Edition.open(find_edition(name, root))) as edition:
+    with closing(Recorded.open(find_edition(name, root))) as edition:
         runs = read_table(edition).frame
+    import polars as pl  # after the frame, whose error names the extra
+
     try:
         result = pl.SQLContext(runs=runs).execute(sql, eager=True)
     except pl.exceptions.PolarsError as error:
@@ -38,7 +40,7 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
     if as_json:
         print_json(result.to_dicts())
     elif as_csv:
-        click.echo(without_formulas(result).write_csv(), nl=False)
+        click.echo(Sheet.of(result).to_csv(), nl=False)
     else:
         rows = [[str(value) if type(value) is int else number(value) for value in row] for row in result.rows()]
         print_table(result.columns, rows, right=[name for name, kind in result.schema.items() if kind.is_numeric()])

@@ -34,7 +34,7 @@ FIELDS = {"arm": _FIELD, "task": _FIELD, "seed": _FIELD}
 Reruns = Literal["newest", "seeds", "refuse"]
 JUDGING = (
     "summary", "window", "last", "threshold", "percentile", "smoothing", "direction", "failure_score", "bounds", "tasks",
-    "seeds", "cluster", "copies", "unpaired", "intersect", "strict",
+    "seeds", "cluster", "copies", "statistic", "unpaired", "intersect", "strict",
 )  # fmt: skip
 """How runs are judged: what `compare` and `gate` share."""
 _SPECIAL: dict[str, dict[str, Any]] = {
@@ -70,7 +70,11 @@ def _option(model: type[Question], name: str) -> Any:
     special = dict(_SPECIAL.get(name, {}))
     flag = next((each for each in field.metadata if isinstance(each, Flag)), None)
     names = special.pop("names", flag.names if flag else (f"--{name.replace('_', '-')}",))
-    settings: dict[str, Any] = {"help": field.description, **_type_settings(field), **special}
+    settings: dict[str, Any] = {
+        "help": field.description,
+        **_type_settings(field.annotation, field.metadata),
+        **special,
+    }
     if flag is not None and flag.metavar:
         settings["metavar"] = flag.metavar
     if settings.get("multiple"):
@@ -85,56 +89,37 @@ def _option(model: type[Question], name: str) -> Any:
     return click.option(*names, name, **settings)
 
 
-def _type_settings(field: FieldInfo) -> dict[str, Any]:
+def _type_settings(annotation: Any, metadata: Sequence[Any]) -> dict[str, Any]:
     """What an annotation means for click: choices, ranges, flags, pairs and repeated values."""
-    kind, limits = _plain_type(field.annotation, list(field.metadata))
+    kind, marks = annotation, list(metadata)
+    while hasattr(kind, "__metadata__") or get_origin(kind) in (Union, types.UnionType):  # Annotated, `X | None`
+        if hasattr(kind, "__metadata__"):
+            kind, marks = kind.__origin__, [*marks, *kind.__metadata__]
+        else:
+            (kind,) = [part for part in get_args(kind) if part is not type(None)]
     if kind is bool:
-        two_sided = any(isinstance(each, Flag) and "/" in each.names[0] for each in field.metadata)
+        two_sided = any(isinstance(each, Flag) and "/" in each.names[0] for each in marks)
         return {"default": None} if two_sided else {"is_flag": True}
     if get_origin(kind) is Literal:
         return {"type": click.Choice(get_args(kind))}
     if get_origin(kind) is tuple:
         parts = get_args(kind)
         if parts[-1] is Ellipsis:
-            inner, inner_limits = _plain_type(parts[0], [])
-            return {"multiple": True, "type": _number_type(inner, inner_limits)}
+            return {"multiple": True, **_type_settings(parts[0], [])}
         return {"nargs": len(parts), "type": parts[0]}
-    return {"type": _number_type(kind, limits)}
-
-
-def _plain_type(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
-    """The type inside `X | None` and `Annotated`, and every limit on the way."""
-    while True:
-        if hasattr(annotation, "__metadata__"):
-            metadata = [*metadata, *annotation.__metadata__]
-            annotation = annotation.__origin__
-        elif get_origin(annotation) in (Union, types.UnionType):
-            (annotation,) = [part for part in get_args(annotation) if part is not type(None)]
-        else:
-            break
-    limits = [part for each in metadata for part in (each.metadata if isinstance(each, FieldInfo) else [each])]
-    return annotation, limits
-
-
-def _number_type(kind: Any, limits: Sequence[Any]) -> Any:
-    if get_origin(kind) is Literal:
-        return click.Choice(get_args(kind))
-    if kind not in (int, float):
-        return kind
-    low: dict[str, Any] = {}
-    for limit in limits:
+    ends: dict[str, Any] = {}
+    for limit in (part for each in marks for part in (each.metadata if isinstance(each, FieldInfo) else [each])):
         match limit:
             case Ge(value):
-                low |= {"min": value}
+                ends |= {"min": value}
             case Gt(value):
-                low |= {"min": value, "min_open": True}
+                ends |= {"min": value, "min_open": True}
             case Le(value):
-                low |= {"max": value}
+                ends |= {"max": value}
             case Lt(value):
-                low |= {"max": value, "max_open": True}
-    if not low:
-        return kind
-    return click.IntRange(**low) if kind is int else click.FloatRange(**low)
+                ends |= {"max": value, "max_open": True}
+    ranges = {int: click.IntRange, float: click.FloatRange}
+    return {"type": ranges[kind](**ends) if ends and kind in ranges else kind}
 
 
 def ask(model: type[Question], options: Mapping[str, Any], **fields: Any) -> Any:

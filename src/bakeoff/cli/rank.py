@@ -18,7 +18,8 @@ from bakeoff.verdicts.question import Rank
 @click.option("--metric", metavar="NAME", help="What to rank by (default: the experiment's metric).")
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Only these arms; can be repeated.")
 @question_options(
-    Rank, "direction", "normalize", "target", "failure_score", "copies", "ks", "success", "level", "resamples", "seed"
+    Rank, "summary", "window", "last", "direction", "normalize", "target", "failure_score", "copies", "ks", "success",
+    "level", "resamples", "seed",
 )  # fmt: skip
 @click.option("--output", "--plot", "output", type=FILE, metavar="FILE", help="Draw the performance profiles into FILE: .png, .svg or .html.")  # fmt: skip
 @column_options

@@ -21,15 +21,16 @@ from typing import Any
 
 import click
 
-from bakeoff.cli.display import print_json, printable
+from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, root_option, run_argument
 from bakeoff.errors import UsageError
-from bakeoff.records.edition import Edition
 from bakeoff.records.lookup import find_run
 from bakeoff.records.provenance import code_change, git, git_state
+from bakeoff.records.recorded import Recorded
 from bakeoff.records.run import RunRecord
 from bakeoff.records.rundir import read_meta
 from bakeoff.records.secrets import REDACTED, frozen_copy
+from bakeoff.text import printable
 
 OTHER_ROOT = "bakeoff-reproduced"
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
@@ -116,7 +117,7 @@ def command(ctx: click.Context, run: str, execute: bool, root: Path, as_json: bo
     click.echo(printable(recipe.shell()) if sys.stdout.isatty() else recipe.shell())
 
 
-def _command_recipe(edition: Edition, run: RunRecord, command: str, provenance: Mapping[str, Any]) -> Recipe:
+def _command_recipe(edition: Recorded, run: RunRecord, command: str, provenance: Mapping[str, Any]) -> Recipe:
     """The recorded command, with the environment and the working directory that the engine gave it."""
     from bakeoff.engine.node.context import Context
     from bakeoff.spec import registry
@@ -141,7 +142,7 @@ def _command_recipe(edition: Edition, run: RunRecord, command: str, provenance: 
     return Recipe(tuple(shlex.split(command)), started.cwd, env, facts["spec"]["env"], directory)
 
 
-def _in_process_recipe(edition: Edition, run: RunRecord, provenance: Mapping[str, Any]) -> Recipe:
+def _in_process_recipe(edition: Recorded, run: RunRecord, provenance: Mapping[str, Any]) -> Recipe:
     """One run of a new edition in another root, from the experiment file that was used or else from its frozen copy."""
     frozen = next((path for suffix in SUFFIXES if (path := edition.paths.frozen(suffix)).is_file()), None)
     if frozen is None:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bakeoff.cli import print_note
-from bakeoff.cli.display import flat, print_json
+from bakeoff.cli.display import print_json
 from bakeoff.cli.options import json_option, only_experiment_file, results_root, root_option, set_option
+from bakeoff.text import flat
 
 if TYPE_CHECKING:
     from bakeoff.engine.scheduler import Observer, SessionSummary
@@ -79,6 +80,7 @@ def workload_options() -> dict[str, WorkloadOption]:
 @click.option("--fresh", is_flag=True, help="Start a new edition, even when one is unfinished.")
 @click.option("--resume", is_flag=True, help="Do only what is missing. This is the default.")
 @click.option("--retry-failed", is_flag=True, help="Also repeat runs that failed because of their arm.")
+@click.option("--set-aside", multiple=True, metavar="NODE", help="First discard all results of this node, of every arm, once; verdicts count that as a look.")  # fmt: skip
 @click.option("--only", multiple=True, metavar="EXPR", help="Only runs that match, such as arm=full or 'seed < 5'.")
 @set_option
 @click.option("--executor", metavar="NAME", help="Where runs are executed: local, slurm or another that is installed.")
@@ -140,7 +142,10 @@ def command(
             stream=verbosity > 1,
             only=[expression(text, plan.names | {"run_id"}) for text in only],
             source=source,
-            **{key: how[key] for key in ("jobs", "fresh", "fail_fast", "retry_failed", "allow_code_change", "wait")},
+            **{
+                key: how[key]
+                for key in ("jobs", "fresh", "fail_fast", "retry_failed", "set_aside", "allow_code_change", "wait")
+            },
         )
         plan = _sequential(plan, options, how)
         # A dry run starts nothing, so at a terminal nobody is asked; what a script would be refused, it is refused too.
@@ -229,7 +234,7 @@ def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
             interrupted = reason == "interrupted" and not decision.stopped
             report["sequential"] = decision.facts()
             report["exit_code"] = (
-                130 if interrupted else 1 if reason == "first failure" else 0 if decision.decided else 3
+                130 if interrupted else 1 if reason in ("first failure", "failures") else 0 if decision.decided else 3
             )
         return report
 
@@ -375,8 +380,8 @@ def _report(session: Session, summary: SessionSummary) -> dict[str, Any]:
 
 def _show(report: dict[str, Any], directory: Path) -> None:
     """Print how the session ended, the means, why runs failed, and the next command. Means that were shown are a look."""
-    from bakeoff.records.edition import Edition
     from bakeoff.records.layout import EditionPaths
+    from bakeoff.records.recorded import Recorded
     from bakeoff.records.run import failure_groups
 
     counts = f"{report['succeeded']} succeeded, {report['failed']} failed, {report['missing']} missing"
@@ -393,16 +398,17 @@ def _show(report: dict[str, Any], directory: Path) -> None:
     if report["exit_code"] == 130:
         click.echo("the same command continues from here")
         return
-    with closing(Edition.open(EditionPaths(directory))) as edition:
+    with closing(Recorded.open(EditionPaths(directory))) as edition:
+        runs = list(edition.runs())
         if report["succeeded"] and "sequential" not in report:
             from bakeoff.cli.status import arm_facts, show_arms
             from bakeoff.records.looks import record_means
 
-            show_arms(arm_facts(edition), report["metric"], report["unscored"])
+            show_arms(arm_facts(edition, runs), report["metric"], report["unscored"])
             record_means(edition, "run")
-        for line in failure_lines(failure_groups(edition.runs())):
+        for line in failure_lines(failure_groups(runs)):
             click.echo(line)
-        arms = len(edition.counts_by_arm())
+        arms = len({run.arm for run in runs})
     if report["unscored"]:
         metric = f"the metric {report['metric']!r} ({report['why_unscored']})"
         click.echo(f"{report['unscored']} of the {report['succeeded']} that succeeded have no number for {metric}")

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from bakeoff.cli.display import NOTHING, print_json, print_table
+from bakeoff.cli.display import print_json, print_table
 from bakeoff.cli.options import json_option
 from bakeoff.errors import BakeoffError
 from bakeoff.sandbox.base import BACKENDS, DEFAULT, VARIABLE, BoxSpec, Limits, Sandbox, choose
+from bakeoff.text import NOTHING
 
 _LIMITS = Limits(memory_mb=512, cpus=1, pids=64, disk_mb=64)
 _TRIES = 5

@@ -11,14 +11,17 @@ from typing import Any
 
 import click
 
-from bakeoff.cli.display import duration, number, one_line, print_facts, print_json, printable
+from bakeoff.cli.display import print_facts, print_json
 from bakeoff.cli.options import json_option, root_option, run_argument
-from bakeoff.records.edition import Edition
 from bakeoff.records.lookup import find_run
+from bakeoff.records.recorded import Recorded
 from bakeoff.records.series import read_block
+from bakeoff.records.transcript import run_messages, turn_of
+from bakeoff.text import duration, number, one_line, printable
 from bakeoff.trees import walk
 
 MOST_FILES = 20
+MOST_MESSAGES = 20
 
 
 @click.command()
@@ -26,7 +29,7 @@ MOST_FILES = 20
 @root_option
 @json_option
 def command(run: str, root: Path, as_json: bool) -> None:
-    """Show parameters, status, metrics, attempts, series and files of RUN.
+    """Show parameters, status, metrics, attempts, series, messages and files of RUN.
 
     RUN is a run id or a part of one, EXPERIMENT/RUN, a run's directory, or `latest`.
     """
@@ -36,7 +39,7 @@ def command(run: str, root: Path, as_json: bool) -> None:
     print_json(facts) if as_json else _show(facts)
 
 
-def gather(edition: Edition, position: int) -> dict[str, Any]:
+def gather(edition: Recorded, position: int) -> dict[str, Any]:
     """Everything `show` says about the run at `position` of the plan, as `--json` prints it."""
     run = edition.run(position)
     cell = edition.cells(run.cell)[0]
@@ -65,6 +68,7 @@ def gather(edition: Edition, position: int) -> dict[str, Any]:
         "command": run.command,
         "tries": edition.attempts(position),
         "series": series,
+        "transcript": list(run_messages(edition, position)),
         "directory": directory if directory.is_dir() else None,
         "files": [{"path": str(path.relative_to(directory)), "bytes": path.stat().st_size} for path in files],
     }
@@ -102,6 +106,10 @@ def _show(facts: dict[str, Any]) -> None:
         _section(
             "Attempts", [[str(each["attempt"]), each["status"], one_line(each["error"])] for each in facts["tries"]]
         )
+    turns = [turn_of(message) for message in facts["transcript"]]
+    lines = [[turn.role, one_line(" ".join((turn.text, *turn.calls)))] for turn in turns[:MOST_MESSAGES]]
+    more = len(turns) - len(lines)
+    _section("Transcript", lines + ([[f"... and {more} more; `bakeoff logs` prints all of them"]] if more else []))
     if facts["directory"] is not None:
         files = [[file["path"], _size(file["bytes"])] for file in facts["files"][:MOST_FILES]]
         more = len(facts["files"]) - len(files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -14,9 +15,20 @@ from bakeoff.cli import display
 from bakeoff.cli.options import edition_argument, find_edition, json_option, root_option
 from bakeoff.records.claims import arms_by_kind, list_claims, list_nodes
 from bakeoff.records.conditions import Conditions, find_differences, read_shares
-from bakeoff.records.edition import Edition
 from bakeoff.records.looks import record_means
-from bakeoff.records.run import Uncounted, by_arm, failures, list_runs, run_notes, uncounted, unscored
+from bakeoff.records.recorded import Recorded
+from bakeoff.records.run import (
+    FAILED,
+    RunRecord,
+    Uncounted,
+    by_arm,
+    failures,
+    list_runs,
+    run_notes,
+    uncounted,
+    unscored,
+)
+from bakeoff.text import NOTHING, duration, flat, number, one_line
 
 STATUSES = ("planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error")
 MOST_ARMS, MOST_FAILURES, MOST_RUNNING = 24, 5, 4
@@ -37,7 +49,7 @@ def command(name: str, each_run: bool, statuses: tuple[str, ...], root: Path, as
 
     EXPERIMENT is a name, name/edition, a path, or `latest` (the default).
     """
-    with closing(Edition.open(find_edition(name, root))) as edition:
+    with closing(Recorded.open(find_edition(name, root))) as edition:
         if each_run or statuses:
             listed = list_runs(edition, statuses)
             display.print_json(listed) if as_json else _show_runs(listed)
@@ -47,13 +59,13 @@ def command(name: str, each_run: bool, statuses: tuple[str, ...], root: Path, as
             display.print_json(facts) if as_json else _show(facts)
 
 
-def gather(edition: Edition) -> dict[str, Any]:
+def gather(edition: Recorded) -> dict[str, Any]:
     """Everything `status` says about an edition, as `--json` prints it."""
-    facts = edition.facts()
+    facts, sessions = edition.facts(), edition.sessions()
     spec = facts["spec"]
     metric = spec["analysis"]["metric"]
     common = display.edition_facts(edition)
-    arms = arm_facts(edition)
+    runs = list(edition.runs())
     scoreless = unscored(edition)
     limits, used = spec["budget"], {}
     if limits["runs"] is not None:
@@ -65,24 +77,22 @@ def gather(edition: Edition) -> dict[str, Any]:
     if limits.get("tokens") is not None:  # an older edition has no such key
         used["tokens"] = {"used": edition.spent("tokens"), "limit": limits["tokens"]}
     # Kinds of nodes have an entry of their own.
-    conditions = Conditions([each for each in find_differences(read_shares(edition)) if each.what != "nodes"])
+    conditions = Conditions([each for each in find_differences(read_shares(edition, sessions)) if each.what != "nodes"])
     return {
         **common,
         "description": spec["description"],
         "workload": facts["workload"],
-        "sessions": len(edition.sessions()),
+        "sessions": len(sessions),
         "order_seed": edition.order_seed(),
         "time_s": edition.time_spent(),
         "counts": edition.counts(),
         "metric": metric,
-        "arms": arms,
-        "running": [run["run_id"] for run in list_runs(edition, ["running"])],
+        "arms": arm_facts(edition, runs),
+        "running": [run.run_id for run in runs if run.status == "running"],
         "failures": failures(edition, MOST_FAILURES),
-        "source": next(
-            (s["provenance"]["experiment"] for s in edition.sessions() if s["provenance"].get("experiment")), None
-        ),
+        "source": next((s["provenance"]["experiment"] for s in sessions if s["provenance"].get("experiment")), None),
         "unscored": [{"run_id": run.run_id, **reason._asdict()} for run, reason in scoreless],
-        "notes": run_notes((run.run_id, run.status, run.error) for run in edition.runs(["succeeded"])),
+        "notes": run_notes((run.run_id, run.status, run.error) for run in runs),
         "budget": used,
         "retries": _retries(edition),
         "nodes": _nodes(edition),
@@ -92,8 +102,8 @@ def gather(edition: Edition) -> dict[str, Any]:
     }
 
 
-def arm_facts(edition: Edition) -> dict[str, dict[str, Any]]:
-    """By arm, how many runs have which outcome, and the mean of each declared metric (or of the first few)."""
+def arm_facts(edition: Recorded, runs: Iterable[RunRecord]) -> dict[str, dict[str, Any]]:
+    """By arm, how many of its `runs` have which outcome, and the mean of each declared metric (or of the first few)."""
     analysis = edition.facts()["spec"]["analysis"]
     metrics = [analysis["metric"], *analysis["primary"]] if analysis["metric"] else []
     return {
@@ -105,11 +115,11 @@ def arm_facts(edition: Edition) -> dict[str, dict[str, Any]]:
                 for name, (mean, n) in entry.means.items()
             },
         }
-        for arm, entry in by_arm(edition.runs(), metrics).items()
+        for arm, entry in by_arm(runs, metrics).items()
     }
 
 
-def _nodes(edition: Edition) -> list[dict[str, Any]]:
+def _nodes(edition: Recorded) -> list[dict[str, Any]]:
     """One entry for each machine that ran attempts, in the order in which they came."""
     ended, held = edition.attempts_by_node(), Counter(claim.pilot for claim in list_claims(edition))
     hosts: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -118,13 +128,17 @@ def _nodes(edition: Edition) -> list[dict[str, Any]]:
             (node.executor, node.host, node.kind),
             {
                 "host": node.host, "executor": node.executor, "kind": node.kind, "code": node.code, "attempts": 0,
-                "holds": 0, "lost": 0, "late": 0,
+                "failed": 0, "infra": 0, "holds": 0, "lost": 0, "late": 0, "refused": "",
             },
         )  # fmt: skip
-        entry["attempts"] += ended.get(node.node, 0)
+        counts = ended.get(node.node, Counter())
+        entry["attempts"] += counts.total()
+        entry["failed"] += sum(counts[status] for status in FAILED)
+        entry["infra"] += counts["infra_error"]
         entry["holds"] += held[node.node]
         entry["lost"] += node.lost
         entry["late"] += node.late
+        entry["refused"] = node.refused or entry["refused"]
     return list(hosts.values())
 
 
@@ -133,9 +147,12 @@ def _show_nodes(nodes: list[dict[str, Any]], kinds: dict[str, dict[str, int]]) -
     if any(node["executor"] != "local" for node in nodes) or len(nodes) > 1:
         click.echo()
         click.secho("Nodes", bold=True)
-        headers = ["host", "executor", "attempts", "holds", "lost", "late", "kind"]
+        headers = ["host", "executor", "attempts", "failed", "infra", "holds", "lost", "late", "kind"]
         rows = [[str(node[name]) for name in headers] for node in nodes]
-        display.print_table(headers, rows, right=("attempts", "holds", "lost", "late"))
+        display.print_table(headers, rows, right=("attempts", "failed", "infra", "holds", "lost", "late"))
+        for node in nodes:
+            if node["refused"]:
+                click.echo(f"{node['host']} got no more runs: {node['refused']}")
     if len(kinds) > 1:
         shares = "; ".join(
             f"{kind}: {', '.join(f'{arm} {n}' for arm, n in arms.items())}" for kind, arms in kinds.items()
@@ -145,7 +162,7 @@ def _show_nodes(nodes: list[dict[str, Any]], kinds: dict[str, dict[str, int]]) -
         )
 
 
-def _retries(edition: Edition) -> dict[str, Any]:
+def _retries(edition: Recorded) -> dict[str, Any]:
     """By arm, the tries that do not count, and warnings where they may bend a verdict."""
     arms = uncounted(edition)
     if not any(entry.affected for entry in arms.values()):
@@ -158,9 +175,9 @@ def _retries(edition: Edition) -> dict[str, Any]:
 def _show(facts: dict[str, Any]) -> None:
     click.secho(f"{facts['experiment']}/{facts['edition']}", bold=True, nl=False)
     click.echo(f"  {facts['workload']}, {facts['state']}, started {display.ago(facts['created_at'])}", nl=False)
-    click.echo(f", {display.duration(facts['time_s'])} of work" if facts["time_s"] else "")
+    click.echo(f", {duration(facts['time_s'])} of work" if facts["time_s"] else "")
     if facts["description"]:
-        click.echo(display.one_line(facts["description"].partition("\n")[0], 120))
+        click.echo(one_line(facts["description"].partition("\n")[0], 120))
     # `12 runs planned: 10 succeeded, 1 failed, 1 missing (infra_error 1)`
     others = [f"{status} {n}" for status, n in facts["counts"].items() if status not in ("succeeded", "failed")]
     click.echo(
@@ -168,7 +185,7 @@ def _show(facts: dict[str, Any]) -> None:
         f"{facts['missing']} missing" + (f" ({', '.join(others)})" if others else "")
     )
     for name, budget in facts["budget"].items():
-        click.echo(f"budget: {name} {display.number(budget['used'])} of {display.number(budget['limit'])}")
+        click.echo(f"budget: {name} {number(budget['used'])} of {number(budget['limit'])}")
     if facts["running"]:
         more = " ..." if len(facts["running"]) > MOST_RUNNING else ""
         click.echo(f"running: {', '.join(facts['running'][:MOST_RUNNING])}{more}")
@@ -189,14 +206,14 @@ def _show(facts: dict[str, Any]) -> None:
     if facts["conditions"]:
         click.echo(f"warning: {facts['conditions']['sentence']}")
     for note in facts["notes"][:MOST_FAILURES]:
-        click.echo(f"note: {display.one_line(note, 200)}")
+        click.echo(f"note: {one_line(note, 200)}")
     if len(facts["notes"]) > MOST_FAILURES:
         click.echo(f"... and {len(facts['notes']) - MOST_FAILURES} more notes; --json has all of them")
     if facts["failures"]:
         click.echo()
         click.secho("Last failures", bold=True)
     for run in facts["failures"]:
-        click.echo(f"  {run['run_id']}  {run['status']}: {display.flat(run['error'], 200) or 'no error was recorded'}")
+        click.echo(f"  {run['run_id']}  {run['status']}: {flat(run['error'], 200) or 'no error was recorded'}")
         if run["log"]:
             click.echo(f"    {run['log']}")
     if facts["state"] == "complete" and facts["failed"]:
@@ -205,7 +222,7 @@ def _show(facts: dict[str, Any]) -> None:
         click.echo()
         click.secho(f"Succeeded without a number for {facts['metric']!r}: {len(facts['unscored'])}", bold=True)
     for run in facts["unscored"][:MOST_FAILURES]:
-        click.echo(f"  {run['run_id']}  {display.flat(run['why'], 200)}")
+        click.echo(f"  {run['run_id']}  {flat(run['why'], 200)}")
     click.echo()
     drawn = {} if facts["order_seed"] is None else {"order seed": str(facts["order_seed"])}
     display.print_facts({"directory": str(facts["directory"]), "database": facts["database"], **drawn})
@@ -221,10 +238,10 @@ def show_arms(arms: dict[str, Any], metric: str | None, unscored: int) -> None:
         for name in metrics:
             mean = entry["means"].get(name)
             if mean is None:
-                row.append(display.NOTHING)
+                row.append(NOTHING)
             else:  # a succeeded run need not report every metric
                 some = "" if mean["n"] == entry["succeeded"] else f" (of {mean['n']})"
-                row.append(f"{display.number(mean['mean'])}{'*' * mean['self_reported']}{some}")
+                row.append(f"{number(mean['mean'])}{'*' * mean['self_reported']}{some}")
         rows.append(row)
     display.print_table(headers, rows, right=headers[1:])
     if len(arms) > MOST_ARMS:
@@ -250,12 +267,10 @@ def _show_runs(listed: list[dict[str, Any]]) -> None:
         "rollout": [str(run["rollout"]) for run in listed],
         "status": [run["status"] for run in listed],
         "took": [
-            display.duration(
-                None if None in (run["started_at"], run["ended_at"]) else run["ended_at"] - run["started_at"]
-            )
+            duration(None if None in (run["started_at"], run["ended_at"]) else run["ended_at"] - run["started_at"])
             for run in listed
         ],
-        "error": [display.flat(run["error"], 60) for run in listed],
+        "error": [flat(run["error"], 60) for run in listed],
     }
     for name, default in (("task", "default"), ("rollout", "0"), ("error", "")):
         if set(columns[name]) <= {default}:

@@ -24,12 +24,13 @@ from bakeoff.cli import print_note
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.cli.questions import ask, print_answer, question_options
 from bakeoff.errors import SpecError, UsageError
+from bakeoff.spec.formats import parse_value
 from bakeoff.verdicts.question import Compare
 from bakeoff.workloads.metrics import PRINTED, WALL_TIME, read_printed
 
 if TYPE_CHECKING:
     from bakeoff.engine.session import Options, Session
-    from bakeoff.records.edition import Edition
+    from bakeoff.records.recorded import Recorded
     from bakeoff.records.run import Attempt
     from bakeoff.spec.plan import Plan
     from bakeoff.verdicts.answer import Answer
@@ -72,7 +73,6 @@ def command(
     from bakeoff.cli.run import do_runs, failure_lines, opened, quiet_stdout
     from bakeoff.engine.session import Options
     from bakeoff.records.run import failure_groups
-    from bakeoff.verdicts.sequential.until_decided import prepare
 
     trial = Trial.of(commands, how)
     trial.check_file(fresh=how["fresh"])
@@ -81,9 +81,12 @@ def command(
         options = Options(
             root, verdict_follows=True, source=trial.path, **{key: how[key] for key in ("jobs", "fresh", "allow_code_change")}
         )  # fmt: skip
-        plan = prepare(plan, options)
+        if trial.until_decided:
+            from bakeoff.verdicts.sequential.until_decided import prepare
+
+            plan = prepare(plan, options)
         trial.check(plan, options)
-        trial.path.write_text(trial.text, encoding="utf-8")
+        trial.write()
         with opened(plan, options) as session:
             choice = MetricChoice(trial, session)
             summary, _ = do_runs(session, verbosity, [choice])
@@ -135,7 +138,7 @@ class Trial:
                 raise UsageError(
                     f"--arms {text}: write --arms NAME=VALUE,VALUE with a name of its own, such as lr=0.1,0.01"
                 )
-            axes[name] = [_value(each) for each in values.split(",")]
+            axes[name] = [parse_value(each) for each in values.split(",")]
         if len(commands) * max(1, *map(len, axes.values()), 1) < 2:
             raise UsageError(
                 "there is nothing to compare: name two commands, or one with --arms, such as --arms lr=0.1,0.01 'python "
@@ -213,6 +216,16 @@ class Trial:
             before = tomllib.loads(text).get("analysis", {})
             self.analysis = {**{key: before[key] for key in ("metric", "direction") if key in before}, **self.analysis}
 
+    def write(self) -> None:
+        """Write the file into the working directory. Raises UsageError where that is not possible."""
+        try:
+            self.path.write_text(self.text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"{self.path.absolute()}: cannot be written: {error.strerror}; `bakeoff try` writes its experiment file into the "
+                "working directory"
+            ) from error
+
     def plan(self) -> Plan:
         """Return the plan of the file, which is not written yet. Raises UsageError for what is wrong with the call."""
         from bakeoff.spec.load import plan_of_text
@@ -230,9 +243,8 @@ class Trial:
         from bakeoff.workloads.template import placeholders
 
         analysis = plan.experiment.analysis
-        for metric in (analysis.metric, *analysis.primary):
-            if metric is not None:
-                check_direction(metric, analysis.about(metric), analysis, [analysis.metric or "", *analysis.primary])
+        for metric in analysis.metrics:
+            check_direction(metric, analysis.about(metric), analysis, analysis.metrics)
         try:
             check_plan(plan, replace(options, source=None))
         except SpecError as error:
@@ -249,7 +261,7 @@ class Trial:
 
     def answer(self, root: Path) -> Answer:
         """Compare the arms, as `bakeoff compare FILE` does; the verdict is recorded as a look."""
-        from bakeoff.results.experiment_file import open_by_file
+        from bakeoff.results.editions import open_by_file
         from bakeoff.verdicts.answer import answer
 
         results = open_by_file(self.path, root)
@@ -305,7 +317,7 @@ class MetricChoice:
         self._trial.analysis = {"metric": self.metric, **self._trial.analysis}
         if self.metric == WALL_TIME:
             self._trial.analysis.setdefault("direction", "minimize")
-        self._trial.path.write_text(self._trial.text, encoding="utf-8")
+        self._trial.write()
         self._session.edition.restate(self._trial.plan().experiment)
 
     def unscored(self) -> list[str]:
@@ -324,7 +336,12 @@ class MetricChoice:
         ]
 
     def _note(self, arm: str, metrics: Mapping[str, Any]) -> None:
-        self._reported.setdefault(arm, set()).update(_numbers(metrics))
+        # Metrics with numbers, besides the wall time.
+        self._reported.setdefault(arm, set()).update(
+            name
+            for name, value in metrics.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and name != WALL_TIME
+        )
 
     def _choose(self) -> str:
         from bakeoff.spec.experiment import Analysis
@@ -349,21 +366,17 @@ class MetricChoice:
         return metric
 
 
-def _numbers(metrics: Mapping[str, Any]) -> set[str]:
-    """The metrics with numbers, besides the wall time."""
-    return {
-        name
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name != WALL_TIME
-    }
-
-
-def how_metrics_were_read(edition: Edition, metric: str | None) -> str:
+def how_metrics_were_read(edition: Recorded, metric: str | None) -> str:
     """Return a line that says where a run of each arm had its metrics."""
-    from bakeoff.records.rundir import STDOUT
+    from bakeoff.records.rundir import STDERR, STDOUT
 
     if metric == WALL_TIME:
-        return f"judged by {WALL_TIME}, the time that a command takes"
+        judged = f"judged by {WALL_TIME}, the time that a command takes"
+        first = next(iter(edition.runs(["succeeded"])), None)
+        stderr = edition.paths.run(first.run_id) / STDERR if first is not None else None
+        names = sorted(read_printed(stderr.parent, stderr).metrics) if stderr is not None and stderr.exists() else []
+        unread = f"; {', '.join(names)} in the error output is not read (2>&1 would do that)" if names else ""
+        return judged + unread
     places: dict[str, list[str]] = {}
     for run in edition.runs(["succeeded"]):
         if not any(run.arm in arms for arms in places.values()):
@@ -411,14 +424,6 @@ def _words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:  # an open quote, which the shell will report
         return text.split()
-
-
-def _value(text: str) -> Any:
-    """A value of --arms as `--set` reads one: a number or true where it is one, else text."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _literal(command: str) -> str:

@@ -11,7 +11,7 @@ from bakeoff.cli.display import listed, print_facts, print_json
 from bakeoff.cli.options import json_option, only_experiment_file, set_option
 from bakeoff.engine.session import Options, check_plan
 from bakeoff.errors import Problem, SpecError, UsageError
-from bakeoff.spec.experiment import Experiment
+from bakeoff.spec.experiment import ExperimentFile
 from bakeoff.spec.load import load_plan
 from bakeoff.spec.registry import NATIVE
 
@@ -33,7 +33,7 @@ def command(ctx: click.Context, file: Path | None, schema: bool, overrides: tupl
     it cannot.
     """
     if schema:
-        print_json(Experiment.json_schema())
+        print_json(ExperimentFile.json_schema())
         return
     file = file or only_experiment_file()
     try:
