@@ -256,3 +256,27 @@ def test_a_database_of_version_4_gains_claims_and_nodes_when_it_is_written(sqlit
     with closing(Edition.open(paths, readonly=False)) as new:
         assert new.database.version == VERSION and list_claims(new) == []
         assert new.losses_alone(0) == 0
+
+
+def test_a_database_of_version_7_gets_change_numbers_when_it_is_written_to(sqlite_edition: Edition) -> None:
+    paths = sqlite_edition.paths
+    with sqlite_edition.database.transaction() as transaction:
+        transaction.run("DROP INDEX runs_by_change")
+        transaction.run("ALTER TABLE runs DROP COLUMN change")
+        transaction.run("DROP TABLE changes")
+        transaction.run("UPDATE meta SET value = '7' WHERE key = 'schema'")
+    with closing(Edition.open(paths)) as old:
+        assert old.database.version == 7 and old.changes() == (0, 0)
+        runs = list(old.runs())
+    with closing(Edition.open(paths, readonly=False)) as new:
+        assert new.database.version == VERSION and list(new.runs()) == runs
+        new.begin_session({}, new.planned())
+        new.beat(1, [new.run(1).next_attempt(started_at=1.0)])
+        assert [run.position for run in new.runs(since=1)] == [1]
+
+
+def test_runs_that_changed_are_found_in_an_index(sqlite_edition: Edition) -> None:
+    steps = sqlite_edition.database.rows(
+        "EXPLAIN QUERY PLAN SELECT position FROM runs WHERE edition_id = ? AND change > ? ORDER BY change", (1, 1)
+    )
+    assert "runs_by_change" in " ".join(str(step) for step in steps)

@@ -20,7 +20,7 @@ from bakeoff.records.recorded import CELLS, Recorded, checksum
 from bakeoff.records.run import OPEN, RUN_COLUMNS, Attempt, encode_metrics, storable
 from bakeoff.records.schema import allow_missing_seeds
 from bakeoff.records.secrets import hide, hide_json, hide_tree
-from bakeoff.records.store import URL_VARIABLE, Row, connect
+from bakeoff.records.store import URL_VARIABLE, Database, Row, connect
 
 if TYPE_CHECKING:  # readers of results need no pydantic models, which take longer to import than a table to read
     from bakeoff.spec.experiment import ExperimentFile
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # readers of results need no pydantic models, which take long
 _OUTCOME = list(RUN_COLUMNS)[list(RUN_COLUMNS).index("status") :]
 """The columns of a run that its last attempt fills in."""
 _UNCLAIM = "DELETE FROM claims WHERE edition_id = ? AND position = ? AND token = ?"
-_NOTHING_RUNS = "UPDATE runs SET status = 'planned' WHERE edition_id = ? AND status = 'running'"
+_NOTHING_RUNS = "UPDATE runs SET status = 'planned', change = ? WHERE edition_id = ? AND status = 'running'"
 
 
 @dataclass(eq=False)
@@ -77,6 +77,20 @@ class Edition(Recorded):
         newest = self.database.value("SELECT MAX(session) FROM sessions WHERE edition_id = ?", (self.edition_id,))
         return self._session in (None, newest)
 
+    def _next_change(self, transaction: Database, *, removes: bool = False) -> int:
+        """Return the number that every run which this transaction changes gets as its `change`.
+
+        Viewers ask for runs with a higher number than the last one that they saw. `removes` says that runs are deleted.
+        """
+        transaction.run(
+            "INSERT INTO changes (edition_id, number) VALUES (?, 1) "
+            "ON CONFLICT (edition_id) DO UPDATE SET number = changes.number + 1",
+            (self.edition_id,),
+        )
+        if removes:
+            transaction.run("UPDATE changes SET removed = number WHERE edition_id = ?", (self.edition_id,))
+        return int(transaction.value("SELECT number FROM changes WHERE edition_id = ?", (self.edition_id,)))
+
     # -- writing the plan
 
     def add_cells(self, cells: Sequence[Cell], settings: frozenset[str]) -> None:
@@ -117,9 +131,9 @@ class Edition(Recorded):
                 transaction.run("CREATE TEMPORARY TABLE moves (old INTEGER PRIMARY KEY, new INTEGER NOT NULL)")
                 transaction.many("INSERT INTO moves VALUES (?, ?)", list(moves.items()))
                 transaction.run(
-                    "UPDATE runs SET cell = (SELECT new FROM moves WHERE old = cell) "
+                    "UPDATE runs SET cell = (SELECT new FROM moves WHERE old = cell), change = ? "
                     "WHERE edition_id = ? AND cell IN (SELECT old FROM moves)",
-                    (self.edition_id,),
+                    (self._next_change(transaction), self.edition_id),
                 )
                 transaction.run("DROP TABLE moves")
 
@@ -135,12 +149,13 @@ class Edition(Recorded):
             for run in runs
             if run.run_id not in known and not known.add(run.run_id)  # type: ignore[func-returns-value]
         )
-        rows = ((self.edition_id, position + offset, *row) for offset, row in enumerate(fresh))
         counts = self.counts()
         waiting = counts.get("planned", 0) + counts.get("running", 0)
         with self.database.transaction() as transaction:
+            change = self._next_change(transaction)
             transaction.many(
-                "INSERT INTO runs (edition_id, position, run_id, cell, seed, rollout) VALUES (?, ?, ?, ?, ?, ?)", rows
+                "INSERT INTO runs (edition_id, position, change, run_id, cell, seed, rollout) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((self.edition_id, position + offset, change, *row) for offset, row in enumerate(fresh)),
             )
             after = self.end_of_plan()  # inside the transaction, so the new rows are in it
             if after > position:
@@ -155,6 +170,7 @@ class Edition(Recorded):
     def withdraw_runs(self, positions: Iterable[int]) -> None:
         """Take runs that were never started out of the plan: their arm has left a sequential test."""
         with self.database.transaction() as transaction:
+            self._next_change(transaction, removes=True)
             transaction.many(
                 "DELETE FROM runs WHERE edition_id = ? AND position = ? AND status = 'planned' AND attempts = 0",
                 [(self.edition_id, position) for position in positions],
@@ -170,9 +186,11 @@ class Edition(Recorded):
             )
             for table in ("series", "trajectories"):
                 transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", runs)
+            change = self._next_change(transaction)
             emptied = ", ".join(f"{column} = NULL" for column in _OUTCOME if column not in ("status", "attempts"))
             transaction.many(
-                f"UPDATE runs SET status = 'planned', {emptied}, crc = NULL WHERE edition_id = ? AND position = ?", runs
+                f"UPDATE runs SET status = 'planned', {emptied}, crc = NULL, change = ? WHERE edition_id = ? AND position = ?",
+                [(change, *run) for run in runs],
             )
             transaction.run("UPDATE editions SET complete = 0 WHERE edition_id = ?", (self.edition_id,))
 
@@ -198,7 +216,7 @@ class Edition(Recorded):
             # What a dead scheduler left as running was lost with it, except on machines that may go on without it.
             transaction.run(
                 f"{_NOTHING_RUNS} AND position NOT IN (SELECT position FROM claims WHERE edition_id = ?)",
-                (self.edition_id, self.edition_id),
+                (self._next_change(transaction), self.edition_id, self.edition_id),
             )
         self._session = number
         return number
@@ -215,11 +233,13 @@ class Edition(Recorded):
                 "UPDATE sessions SET seen_at = ? WHERE edition_id = ? AND session = ?",
                 (self._now(), self.edition_id, session),
             )
+            change = self._next_change(transaction)
             transaction.many(
-                "UPDATE runs SET status = 'running', started_at = ?, crc = NULL WHERE edition_id = ? AND position = ? "
+                "UPDATE runs SET status = 'running', started_at = ?, crc = NULL, change = ? "
+                "WHERE edition_id = ? AND position = ? "
                 # not `succeeded`: a result that was recorded meanwhile must not be hidden
                 "AND status IN ('planned', 'cancelled', 'infra_error', 'failed', 'timeout')",
-                [(attempt.started_at, self.edition_id, attempt.position) for attempt in running],
+                [(attempt.started_at, change, self.edition_id, attempt.position) for attempt in running],
             )
 
     def end_session(self, session: int, how: str) -> bool:
@@ -236,7 +256,8 @@ class Edition(Recorded):
             transaction.run(
                 "UPDATE editions SET complete = ? WHERE edition_id = ?", (0 if left else 1, self.edition_id)
             )
-            transaction.run(_NOTHING_RUNS, (self.edition_id,))  # a run that a worker gave back was shown as running
+            # A run that a worker gave back was shown as running.
+            transaction.run(_NOTHING_RUNS, (self._next_change(transaction), self.edition_id))
         return not left
 
     def finish(self, attempts: Sequence[Attempt], session: int, *, same_work: bool = False) -> None:
@@ -274,9 +295,11 @@ class Edition(Recorded):
             )
             for table in ("series", "trajectories"):
                 transaction.many(f"DELETE FROM {table} WHERE edition_id = ? AND position = ?", retried)
+            change = self._next_change(transaction)
             transaction.many(
-                f"UPDATE runs SET {' = ?, '.join(_OUTCOME)} = ?, crc = ? WHERE edition_id = ? AND position = ?",
-                [_outcome_row(edition, a) for a in final],
+                f"UPDATE runs SET change = ?, {' = ?, '.join(_OUTCOME)} = ?, crc = ? "
+                "WHERE edition_id = ? AND position = ?",
+                [(change, *_outcome_row(edition, a)) for a in final],
             )
             transaction.many(
                 "INSERT INTO series VALUES (?, ?, ?)",
@@ -287,8 +310,8 @@ class Edition(Recorded):
                 [(edition, a.position, t.path, t.steps, t.reward, t.bytes) for a in final if (t := a.trajectory)],
             )
             transaction.many(
-                "UPDATE runs SET status = 'planned', attempts = ?, crc = NULL WHERE edition_id = ? AND position = ?",
-                [(a.number, edition, a.position) for a in again],
+                "UPDATE runs SET status = 'planned', attempts = ?, crc = NULL, change = ? WHERE edition_id = ? AND position = ?",
+                [(a.number, change, edition, a.position) for a in again],
             )
             transaction.many(
                 "INSERT INTO superseded VALUES (?, ?, ?)",

@@ -16,7 +16,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -31,6 +31,18 @@ CELLS = "SELECT cell, arm, task, base, ablation, flags, task_digest, params, col
 _pack = msgspec.msgpack.Encoder().encode
 OPENED: deque[EditionPaths] = deque(maxlen=100)
 """Editions that this process opened last: where to look for damage when a verb fails (`records.damage`)."""
+
+
+CHANGES_SINCE = 8
+"""The version of the database whose runs say when they changed."""
+
+
+class Changes(NamedTuple):
+    """How often the runs of an edition have changed; 0 where no run has changed since it was written by version 8."""
+
+    number: int
+    removed: int
+    """The number of the last change that took runs out of the plan: who has seen less reads all runs again."""
 
 
 @dataclass(eq=False)
@@ -146,13 +158,16 @@ class Recorded:
         after: int = -1,
         limit: int | None = None,
         cells: Sequence[int] | None = None,
+        since: int | None = None,
     ) -> Iterator[RunRecord]:
         """Runs in plan order; by default all of them, whatever became of them.
 
         `statuses` and `cells` ask for runs with one of these, `after` for runs behind this position, and `limit` for
-        so many at most. Rows are fetched in pages, not all at once.
+        so many at most. Rows are fetched in pages, not all at once. With `since`, the runs that changed after that
+        number of `changes`, in the order in which they changed; not for databases before version `CHANGES_SINCE`.
         """
-        conditions = ["position > ?"]
+        order, floor = ("position", after) if since is None else ("change", since)
+        conditions = [f"{order} > ?"]
         if statuses:
             conditions.append(f"status IN ({', '.join('?' * len(statuses))})")
         if cells is not None:  # an empty list matches nothing; numbers are no text that could carry SQL
@@ -160,7 +175,7 @@ class Recorded:
         most = "" if limit is None else f" LIMIT {int(limit)}"
         select, mine = _RUNS.format(crc="crc" if self.database.version > 2 else "NULL"), (self.edition_id,)
         for row in self.database.rows(
-            f"{select} AND {' AND '.join(conditions)} ORDER BY position{most}", (self.edition_id, after, *statuses)
+            f"{select} AND {' AND '.join(conditions)} ORDER BY {order}{most}", (self.edition_id, floor, *statuses)
         ):
             run_id, cell, facts, crc = row[1], row[2], row[3:-1], row[-1]
             if cell not in self._names:  # the plan may have grown since cells were read last
@@ -178,6 +193,13 @@ class Recorded:
                     self.paths.directory, f"the metrics of run {run_id!r} are not a table: {error}"
                 ) from error
             yield RunRecord(*row[:3], *names, *facts[:-1], metrics)  # type: ignore[call-arg]
+
+    def changes(self) -> Changes:
+        """Where the edition stands. A viewer that has read `runs(since=...)` asks with `number` the next time."""
+        if self.database.version < CHANGES_SINCE:
+            return Changes(0, 0)
+        rows = self.database.rows("SELECT number, removed FROM changes WHERE edition_id = ?", (self.edition_id,))
+        return next((Changes(*row) for row in rows), Changes(0, 0))
 
     def run(self, position: int) -> RunRecord:
         """One run. Raises UsageError when the plan has no such position."""

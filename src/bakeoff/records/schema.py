@@ -14,6 +14,7 @@
     claims      one row for each attempt that another machine has and that has not come back (since version 5)
     nodes       one row for each machine or pilot that ran attempts (since version 5)
     environments  one row for each set of packages that nodes had (since version 6)
+    changes     the number of the last change of an edition's runs (since version 8)
 
 A run costs one row in `runs` and one in `attempts`; a step never costs a row. The columns of `runs` are the fields of
 `RunRecord` (run.py), which is their one declaration, and `edition_id` and `crc`.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 LOCK = 7246112
 """The first key of our advisory locks in PostgreSQL; any number that other programs are unlikely to use."""
-VERSION = 7
+VERSION = 8
 """A newer version only adds tables and columns: an older database gets them when it is next written to."""
 
 _TABLES = """
@@ -152,18 +153,27 @@ CREATE TABLE IF NOT EXISTS environments (
   packages TEXT NOT NULL,
   PRIMARY KEY (edition_id, digest)
 );
+CREATE TABLE IF NOT EXISTS changes (
+  edition_id INTEGER PRIMARY KEY,
+  number BIGINT NOT NULL,
+  removed BIGINT NOT NULL DEFAULT 0
+);
 """
 _ADDED = (
     ("runs", "crc", "BIGINT"), ("attempts", "node", "TEXT"), ("attempts", "lost", "TEXT"), ("looks", "asked", "TEXT"),
     ("growths", "open", "INTEGER"), ("nodes", "environment", "TEXT"), ("nodes", "refused", "TEXT"),
+    ("runs", "change", "BIGINT NOT NULL DEFAULT 0"),
 )  # fmt: skip
 """(table, column, type) of columns that came after the first version. `crc` is a checksum of a run's row (version 3);
 `node` is where an attempt ran, and `lost` how it was lost, if it was (version 5); `asked` is how each metric of a look
 was judged, `open` the number of runs that had not ended when the plan grew, and `environment` the digest of a node's
-packages (version 6); `refused` is why a node was given nothing more (version 7)."""
+packages (version 6); `refused` is why a node was given nothing more (version 7); `change` is the number in `changes` at which the run was planned
+or last changed (version 8)."""
+_INDEX = "CREATE INDEX IF NOT EXISTS runs_by_change ON runs (edition_id, change)"
+"""Finds runs that changed, whatever the number of runs; of a column that older databases get in `_ADDED`."""
 TABLE_NAMES = (
-    "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "claims", "nodes", "environments", "cells",
-    "sessions", "editions",
+    "runs", "attempts", "superseded", "series", "trajectories", "looks", "growths", "claims", "nodes", "environments", "changes",
+    "cells", "sessions", "editions",
 )  # fmt: skip
 """Tables with rows of editions, in the order in which an edition's rows can be deleted."""
 
@@ -190,6 +200,7 @@ def create_tables(database: Database) -> None:
                 transaction.run(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column} {kind}")
             elif transaction.value(known) is None:
                 transaction.run(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+        transaction.run(_INDEX)
         transaction.run(
             "INSERT INTO meta (key, value) VALUES ('schema', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             (str(VERSION),),
