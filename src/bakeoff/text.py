@@ -39,9 +39,9 @@ def paragraph(text: str) -> str:
     return " ".join(printable(text).splitlines())
 
 
-FORMULA = r"^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
-"""A cell that starts like this is a formula to a spreadsheet (https://owasp.org/www-community/attacks/CSV_Injection)."""
-NOT_A_FORMULA = r"^([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|--[a-z_\-]+( --[a-z_\-]+)*)$"
+_FORMULA = frozenset("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""A cell that starts with one of these is a formula to a spreadsheet (https://owasp.org/www-community/attacks/CSV_Injection)."""
+_NOT_A_FORMULA = re.compile(r"([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|--[a-z_\-]+( --[a-z_\-]+)*)$")
 """Numbers, and the flags of a command line (the sweep runner's table has a column of them)."""
 
 
@@ -51,13 +51,14 @@ def csv_text(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     import io
 
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for row in (headers, *rows):
-        formulas = [
-            isinstance(cell, str) and re.match(FORMULA, cell) and not re.match(NOT_A_FORMULA, cell) for cell in row
-        ]
-        writer.writerow([f"'{cell}" if formula else cell for cell, formula in zip(row, formulas, strict=True)])
+    csv.writer(out, lineterminator="\n").writerows([_csv_cell(cell) for cell in row] for row in (headers, *rows))
     return out.getvalue()
+
+
+def _csv_cell(cell: Any) -> Any:
+    """A cell of CSV as a spreadsheet may read it: text that it would run as a formula gets an apostrophe."""
+    is_formula = isinstance(cell, str) and cell[:1] in _FORMULA and not _NOT_A_FORMULA.match(cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def one_line(text: str | None, limit: int = 100) -> str:

@@ -28,7 +28,7 @@ from bakeoff.records.run import RunRecord, Uncounted, uncounted
 from bakeoff.records.series import read_block
 from bakeoff.results.table import Declared, Results, Row, Series
 from bakeoff.spec import formats
-from bakeoff.spec.experiment import Analysis, ExperimentFile
+from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.identity import canonical_json
 
 GROWTH = "growth"
@@ -79,13 +79,15 @@ def as_floats(columns: Mapping[str, tuple[Any, Any]]) -> dict[str, Series]:
 def edition_results(edition: Recorded) -> Results:
     """Every planned run of an edition, whatever became of it. The edition stays open until `Results.close()`."""
     facts, sessions = edition.facts(), edition.sessions()
-    experiment = ExperimentFile.model_validate(facts["spec"])
+    spec = facts["spec"]  # validating all of it would take longer than reading a hundred runs
+    analysis = Analysis.model_validate(spec.get("analysis", {}))
     source = sessions[-1]["provenance"].get("experiment") if sessions else None
     cells = {cell.number: cell for cell in edition.cells()}
     blocks = _Blocks(edition)
     runs = list(edition.runs())
     looks = read_looks(edition)
-    if experiment.sequential is None:  # such a test grows by itself
+    tasks, sequential = spec.get("tasks", []), spec.get("sequential") is not None
+    if not sequential:  # such a test grows by itself
         looks = tuple(sorted((*looks, *_ended_plans(edition, runs)), key=lambda look: look.at))
     seen = sorted({look.planned for look in looks if look.kind != "too few"})
     rows = []
@@ -121,21 +123,20 @@ def edition_results(edition: Recorded) -> Results:
             )
         )
     # What each task is: the digest of its files and, where the experiment file gives it any, its parameters.
-    params = {task.name: canonical_json(task.params) for task in experiment.tasks if task.params}
+    params = {task["name"]: canonical_json(task["params"]) for task in tasks if task.get("params")}
     contents = {cell.task: f"{cell.task_digest or ''}{params.get(cell.task, '')}" for cell in cells.values()}
     results = Results(
         rows=rows,
         label=f"{facts['experiment']}/{facts['edition']}",
-        analysis=experiment.analysis,
-        fixed_tasks=bool(experiment.task_keys) and not experiment.tasks,
+        analysis=analysis,
+        fixed_tasks=bool(spec.get("task_keys")) and not tasks,
         digests={task: content for task, content in contents.items() if content},
         uncounted=uncounted(edition),
         edition=edition,
-        experiment=experiment,
         file=Path(source) if source and Path(source).is_file() else None,
         looks=looks,
         shares=read_shares(edition, sessions),
-        declared=Declared(experiment.analysis, tuple(dict.fromkeys(row.arm for row in rows))),
+        declared=Declared(analysis, tuple(dict.fromkeys(row.arm for row in rows)), sequential),
     )
     if edition.paths.imported.exists():
         from bakeoff.results.importing import as_imported
@@ -343,14 +344,14 @@ def open_by_file(path: Path, root: Path) -> Results | None:
     if not known:
         return None
     results = edition_results(Recorded.open(known[-1]))
-    assert results.declared is not None and results.experiment is not None
+    assert results.declared is not None
     before = results.declared.analysis
     now = plan.experiment.analysis.model_copy(update={"final": before.final})
     changes = before.changes(now)
     if not changes:
         return replace(results, notes=())
     what = f"{path}: [analysis] is not that of {results.label} ({'; '.join(changes)})"
-    if results.experiment.sequential is not None:
+    if results.declared.sequential:
         results.close()
         raise UsageError(
             f"{what}, and the rule of a sequential test is fixed when it begins; restore the file, or ask for "
@@ -360,7 +361,7 @@ def open_by_file(path: Path, root: Path) -> Results | None:
         note = f"{what}; results had been shown before, so this is a changed analysis"
         return replace(results, analysis=now, notes=(note,))
     note = f"{what}; no result had been shown, so the file counts"
-    return replace(results, analysis=now, declared=Declared(now, results.declared.arms), notes=(note,))
+    return replace(results, analysis=now, declared=replace(results.declared, analysis=now), notes=(note,))
 
 
 def _changed_file(results: Results) -> str:

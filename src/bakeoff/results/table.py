@@ -125,6 +125,8 @@ class Declared:
     analysis: Analysis
     arms: tuple[str, ...]
     """Every arm that was planned."""
+    sequential: bool = False
+    """Runs are added until a test that may be looked at any number of times has decided."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,6 @@ class Results:
     """For editions of ours: by arm, the tries that do not count."""
     edition: Recorded | None = None
     """Set for one edition of ours: its registration and its sequential test are read from it."""
-    experiment: ExperimentFile | None = None
-    """For one edition of ours: what was run."""
     file: Path | None = None
     """For one edition of ours: the experiment file that its newest session was run from, where it still is."""
     looks: tuple[Look, ...] = ()
@@ -192,6 +192,11 @@ class Results:
     def final(self) -> bool:
         """Every planned run has ended or was lost."""
         return not any(row.status in UNFINISHED for row in self.rows)
+
+    @cached_property
+    def experiment(self) -> ExperimentFile | None:
+        """For one edition of ours: what was run."""
+        return None if self.edition is None else ExperimentFile.model_validate(self.edition.facts()["spec"])
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -248,7 +253,7 @@ class Results:
     @property
     def is_sequential(self) -> bool:
         """Whether any of the editions runs until it is decided."""
-        own = self.experiment is not None and self.experiment.sequential is not None
+        own = self.declared is not None and self.declared.sequential
         return own or any(part.is_sequential for part in self.parts)
 
     def close(self) -> None:

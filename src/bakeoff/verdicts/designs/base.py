@@ -245,12 +245,17 @@ class Design(ABC):
         return Decision("undecided", "too_few", n=self.units) if min(sizes) < 2 else None
 
     @property
+    def counts_seeds(self) -> bool:
+        """Whether seeds or runs of one task count as units, so that copies of them would count as evidence."""
+        return self.unit != "task"
+
+    @property
     def seeds_are_copies(self) -> bool:
         """Every arm gives the same value on every replicate of every task: copies are not replicates.
 
         Outcomes of 0 and 1 are left alone: a run that always succeeds does not show that the same run was counted twice.
         """
-        if self.unit == "task" or self.binary:
+        if not self.counts_seeds or self.binary:
             return False
         strata = []
         for cells in (self.control, self.candidate):

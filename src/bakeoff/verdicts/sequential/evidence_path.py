@@ -466,7 +466,7 @@ def _verdict(
 
 def _seeds_are_copies(design: Design) -> bool:
     """Every arm gives one value on every seed of a task: copies are not replicates."""
-    if design.missing or design.unit == "task":
+    if design.missing or not design.counts_seeds:
         return False
     strata = [
         np.array([cell.mean(np.nan) for place, cell in cells.items() if place[0] == task])
