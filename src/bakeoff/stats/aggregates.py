@@ -114,8 +114,8 @@ def profile(
     above = (np.concatenate(groups)[:, None] > taus[None, :]) * _weights(groups)[:, None]
     shares = np.concatenate([counts @ above for counts in _counts([g.size for g in groups], resamples, seed)])
     share = above.sum(axis=0)
-    ends = np.quantile(shares, [tail(level), 1.0 - tail(level)], axis=0)
-    low, high = np.clip(share + (ends - share) * _widening(groups, level), 0.0, np.maximum(1.0, share))
+    ends = _widened(share, np.quantile(shares, [tail(level), 1.0 - tail(level)], axis=0), groups, level)
+    low, high = np.clip(ends, 0.0, np.maximum(1.0, share)) if ends is not None else _shares_ends(share, groups, level)
     columns = [tuple(map(float, column)) for column in (taus, share, low, high)]
     return Profile(columns[0], columns[1], columns[2], columns[3], level)
 
@@ -133,8 +133,8 @@ def improvement(a: Strata, b: Strata, resamples: int = 2_000, level: float = 0.9
         share += float(wins.sum())
         of_b, of_a = draw_counts(y.size, resamples, rng), draw_counts(x.size, resamples, rng)
         total += np.einsum("rj,rj->r", of_b @ wins, of_a)
-    ends = np.quantile(total, [tail(level), 1.0 - tail(level)])
-    low, high = np.clip(share + (ends - share) * _widening([*xs, *ys], level), 0.0, 1.0)
+    ends = _widened(share, np.quantile(total, [tail(level), 1.0 - tail(level)]), [*xs, *ys], level)
+    low, high = np.clip(ends, 0.0, 1.0) if ends is not None else _shares_ends(np.array([share]), xs, level)[:, 0]
     return Improvement(share, float(low), float(high), level)
 
 
@@ -154,21 +154,39 @@ def _widening(groups: Sequence[Array], level: float) -> float:
 
     Resamples of n runs have a variance that is too small by (n-1)/n, and their quantiles are those of a normal
     distribution where a t with few degrees of freedom (Satterthwaite's over tasks) is needed: Hesterberg, 'What Teachers
-    Should Know About the Bootstrap', American Statistician 2015, section 3.3. 1 where nothing varies.
+    Should Know About the Bootstrap', American Statistician 2015, section 3.3. 1 where nothing varies. A task with a single
+    run is taken to vary as the others do on average; where every task has a single run, the factor is infinite.
 
     A few runs of one task do not show skew: t intervals of 3 to 10 exponential values cover 88 to 90 %, and 92 to 93 %
     with the last factor, which is 1.04 or less from 5 tasks with 3 runs on.
     """
     several = [g for g in groups if g.size > 1]
+    if not several:
+        return math.inf
     squares = np.array([float(g.var(ddof=1)) / g.size for g in several])
     if not squares.any():
         return 1.0
+    variances = squares * [g.size for g in several]
+    single = (len(groups) - len(several)) * float(variances.mean())
+    unseen = math.sqrt(1.0 + single / float(squares.sum()))
     squares /= squares.max()
     sizes = np.array([g.size for g in several], dtype=np.float64)
     df = float(squares.sum() ** 2 / (squares**2 / (sizes - 1.0)).sum())
     narrow = float((squares * (sizes - 1.0) / sizes).sum() / squares.sum())
     skew = 1.0 + FOR_SKEW / (float(sizes.sum()) * len(several))
-    return skew * t_quantile(df, tail(level)) / normal_quantile(tail(level)) / math.sqrt(narrow)
+    return unseen * skew * t_quantile(df, tail(level)) / normal_quantile(tail(level)) / math.sqrt(narrow)
+
+
+def _widened(estimate: Array | float, ends: Array, groups: Sequence[Array], level: float) -> Array | None:
+    """Return the ends of a percentile interval moved away from the estimate; None where every task has a single run."""
+    factor = _widening(groups, level)
+    return None if math.isinf(factor) else np.asarray(estimate + (ends - estimate) * factor)
+
+
+def _shares_ends(shares: Array, groups: Sequence[Array], level: float) -> Array:
+    """Return the ends of Wilson's intervals for shares of single runs, shape (2, shares): each task is one trial."""
+    quantile = -normal_quantile(tail(level))
+    return np.array([_wilson(share, len(groups), quantile) for share in shares.tolist()]).T
 
 
 def _rate_ends(groups: Sequence[Array], level: float) -> list[float] | None:
@@ -185,6 +203,8 @@ def _rate_ends(groups: Sequence[Array], level: float) -> list[float] | None:
 
 
 def _hull(found: BootstrapInterval, ends: Sequence[float]) -> BootstrapInterval:
+    if math.isinf(found.low):  # single runs: Wilson's interval alone, with each of them as a trial
+        return replace(found, low=ends[0], high=ends[1])
     return replace(found, low=min(found.low, ends[0]), high=max(found.high, ends[1]))
 
 
@@ -210,17 +230,18 @@ def _counts(sizes: Sequence[int], resamples: int, seed: Seed) -> Iterator[Counts
 def _bootstrap(
     groups: Sequence[Array], statistic: Callable[[Counts], Array], resamples: int, level: float, seed: Seed
 ) -> BootstrapInterval:
-    """Percentile interval of a statistic of counts; the estimate is its value where every run is drawn once."""
+    """Percentile interval of a statistic of counts; the estimate is its value where every run is drawn once.
+
+    The interval is infinite where every task has a single run: nothing shows how much runs of a task differ.
+    """
     sizes = [g.size for g in groups]
     drawn = np.concatenate([statistic(counts) for counts in _counts(sizes, resamples, seed)])
     estimate = float(statistic(np.ones((1, sum(sizes)), dtype=np.uint8))[0])
-    ends = np.quantile(drawn, [tail(level), 1.0 - tail(level)])
-    low, high = estimate + (ends - estimate) * _widening(groups, level)
-    if all(np.isin(g, (0.0, 1.0)).all() for g in groups):  # rates stay rates
+    ends = _widened(estimate, np.quantile(drawn, [tail(level), 1.0 - tail(level)]), groups, level)
+    low, high = (-math.inf, math.inf) if ends is None else map(float, ends)
+    if ends is not None and all(np.isin(g, (0.0, 1.0)).all() for g in groups):  # rates stay rates
         low, high = max(0.0, low), min(1.0, high)
-    return BootstrapInterval(
-        estimate, float(low), float(high), level, "percentile", resamples, float(drawn.std(ddof=1))
-    )
+    return BootstrapInterval(estimate, low, high, level, "percentile", resamples, float(drawn.std(ddof=1)))
 
 
 def pass_at_k(successes: ArrayLike, attempts: ArrayLike, k: int) -> Array:

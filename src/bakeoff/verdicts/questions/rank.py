@@ -7,6 +7,7 @@ and the arm is flagged: its figures are those of the runs that survived.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -110,7 +111,7 @@ def rank(observations: Observations, references: References | None = None, quest
             profile=replace(profile, thresholds=tuple(sign * threshold for threshold in profile.thresholds)),
         )
         arms.append(score)
-    fewest = min(part.size for parts in by_arm for part in parts)
+    sizes = {part.size for parts in by_arm for part in parts}
     return Ranking(
         metric=observations.metric,
         normalised=references is not None,
@@ -122,7 +123,7 @@ def rank(observations: Observations, references: References | None = None, quest
         groups=_groups(order, ranks),
         strengths=strengths,
         blocks=f"{blocks.shape[0]} {unit}",
-        warnings=tuple(_warnings(observations, arms, fewest, ranks, prior)),
+        warnings=tuple(_warnings(observations, arms, sizes, ranks, prior)),
     )
 
 
@@ -244,13 +245,19 @@ def _strengths(blocks: Array, level: float) -> tuple[BradleyTerry | None, bool]:
 
 
 def _warnings(
-    observations: Observations, arms: Sequence[ArmScore], fewest: int, ranks: AverageRanks | None, prior: bool
+    observations: Observations, arms: Sequence[ArmScore], sizes: set[int], ranks: AverageRanks | None, prior: bool
 ) -> list[str]:
     warnings = [*observations.caveats.sentences(observations.metric), *observations.notes]
     if not observations.final:
         warnings.append("planned runs are still open, so this is not final")
-    if fewest == 1:
-        warnings.append("some task has a single run of an arm: its noise is unknown, so the intervals leave it out")
+    fewest = min(sizes)
+    if sizes == {1}:
+        warnings.append(
+            "every task has a single run of an arm, which does not show how much its runs differ: intervals are for 0/1 "
+            "outcomes only, as if all tasks were equally hard; `bakeoff compare` judges arms with tasks as units"
+        )
+    elif fewest == 1:
+        warnings.append("some task has a single run of an arm: it is taken to vary as other tasks do on average")
     elif fewest < FEW_RUNS:
         warnings.append(
             f"some task has only {fewest} runs of an arm, fewer than {FEW_RUNS}: intervals are widened, because so few do not "
@@ -352,7 +359,7 @@ class RankAnswer(Answer):
                 strength = f"{arm.strength[0]:+.2f} ({arm.strength[1]:+.2f} .. {arm.strength[2]:+.2f})"
             rows.append([
                 arm.arm, str(arm.runs), str(arm.failed), f"{len(arm.missing)} !" if arm.flagged else "0",
-                number(arm.iqm.estimate), f"{number(arm.iqm.low)} .. {number(arm.iqm.high)}", number(arm.mean.estimate),
+                number(arm.iqm.estimate), _ends(arm.iqm), number(arm.mean.estimate),
                 NOTHING if arm.optimality_gap is None else number(arm.optimality_gap.estimate),
                 NOTHING if arm.average_rank is None else f"{arm.average_rank:.2f}", strength,
             ])  # fmt: skip
@@ -370,6 +377,10 @@ class RankAnswer(Answer):
             ]
             rows.append([name, *cells])
         return Table(["beats", *names], rows, "Chance that a run of the row's arm beats one of the column's")
+
+
+def _ends(interval: BootstrapInterval) -> str:
+    return NOTHING if math.isinf(interval.low) else f"{number(interval.low)} .. {number(interval.high)}"
 
 
 def answer(results: Results, question: Rank) -> RankAnswer:
