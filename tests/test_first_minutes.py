@@ -7,11 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +30,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = place / "venv/bin/python"
     subprocess.run([*pip, "--python", str(python), "install", "--no-deps", str(wheel)], check=True, capture_output=True)
     (site,) = (place / "venv/lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "dependencies.pth").write_text(f"{Path(click.__file__).parents[1]}\n")
     return place / "venv"
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import stat
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +16,9 @@ import jsonschema
 import pytest
 from click.testing import Result
 
-from bakeoff.cli.init import STARTER
+from bakeoff.cli import init
+from bakeoff.plugins import entry_points, load
+from bakeoff.spec.starters import STARTERS, Starter
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -23,7 +29,70 @@ def test_init_writes_an_experiment_that_runs(bakeoff: Bakeoff, tmp_path: Path) -
     assert bakeoff("init", "mine.toml").exit_code == 0
     assert bakeoff("validate", "mine.toml").exit_code == 0
     assert bakeoff("run", "mine.toml", "--set", "seeds=1").exit_code == 0
-    assert "mean error" in bakeoff("status", "mine").stdout
+    assert "mean score" in bakeoff("status", "mine").stdout
+
+
+STARTER_NAMES = list(entry_points(STARTERS))
+
+
+@pytest.mark.parametrize("template", STARTER_NAMES)
+def test_every_template_is_a_valid_file_without_analysis(bakeoff: Bakeoff, tmp_path: Path, template: str) -> None:
+    starter: Starter = load(entry_points(STARTERS)[template])
+    result = bakeoff("init", "--template", template)
+    assert result.exit_code == 0, result.stderr
+    text = (tmp_path / starter.main).read_text()
+    assert "[analysis]" not in [line.strip() for line in text.splitlines()] and "{file}" not in text
+    first = starter.verbs[0].format(file=starter.main)
+    assert f"next: bakeoff {first}, then" in result.stdout
+    if first.startswith("run"):
+        checked = bakeoff("validate", starter.main)
+        assert checked.exit_code == 0, checked.stderr
+    again = bakeoff("init", "--template", template)
+    assert again.exit_code == 2 and "exists already" in again.stderr
+
+
+def test_the_help_of_init_names_every_template(bakeoff: Bakeoff) -> None:
+    told = " ".join(bakeoff("init", "--help").stdout.split())
+    assert [name for name in STARTER_NAMES if name not in told] == []
+
+
+def test_init_refuses_unknown_templates_and_other_formats(bakeoff: Bakeoff) -> None:
+    assert "did you mean 'market'?" in bakeoff("init", "--template", "markt").stderr
+    wrong = bakeoff("init", "--template", "sweep", "sweep.toml")
+    assert (wrong.exit_code, "is JSON; choose a name that ends in .json" in wrong.stderr) == (2, True)
+
+
+def test_init_writes_nothing_when_a_file_beside_it_exists(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    (tmp_path / "estimate.py").write_text("mine")
+    result = bakeoff("init", "other.toml")
+    assert result.exit_code == 2 and "estimate.py exists already; call it in another directory" in result.stderr
+    assert (tmp_path / "estimate.py").read_text() == "mine" and not (tmp_path / "other.toml").exists()
+
+
+def test_init_asks_at_a_terminal(bakeoff: Bakeoff, tmp_path: Path) -> None:
+    terminal, ours = pty.openpty()
+    started = subprocess.Popen(
+        [sys.executable, "-m", "bakeoff", "init"], stdin=ours, stdout=ours, stderr=ours, cwd=tmp_path
+    )
+    os.close(ours)
+    os.write(terminal, b"csv\n")
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # what Linux says at the end
+            break
+        shown += part
+    assert started.wait() == 0 and (tmp_path / "results.csv").exists()
+    assert b"market" in shown and b"Which one" in shown
+    os.close(terminal)
+
+
+def test_a_template_names_the_extra_that_is_missing(bakeoff: Bakeoff, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init, "find_spec", lambda name: None)
+    assert (
+        "its runs need llvmlite, numba: pip install 'bakeoff[market]'" in bakeoff("init", "--template", "market").stdout
+    )
 
 
 def test_init_never_replaces_a_file(bakeoff: Bakeoff, tmp_path: Path) -> None:
@@ -44,8 +113,8 @@ def test_validate_says_what_would_run(bakeoff: Bakeoff) -> None:
     bakeoff("init")
     facts = json.loads(bakeoff("validate", "experiment.toml", "--set", "rollouts=2", "--json").stdout)
     assert facts["valid"] is True
-    assert (facts["arms"], facts["seeds"], facts["runs"]) == (["few", "some", "many"], [1, 2, 3, 4, 5], 30)
-    assert "runs      15" in bakeoff("validate", "experiment.toml").stdout
+    assert (facts["arms"], facts["seeds"], facts["runs"]) == (["few", "some", "many"], list(range(1, 9)), 48)
+    assert "runs      24" in bakeoff("validate", "experiment.toml").stdout
 
 
 def test_validate_names_every_problem_with_file_line_key_and_fix(bakeoff: Bakeoff, tmp_path: Path) -> None:
@@ -90,7 +159,9 @@ def test_the_schema_takes_what_validate_takes(bakeoff: Bakeoff, tmp_path: Path) 
     schema = json.loads(printed.stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
     checker = jsonschema.Draft202012Validator(schema)
-    assert checker.is_valid(tomllib.loads(STARTER.format(file="x.toml", name="x")))
+    for name in ("command", "python", "market", "language", "gridworld", "tasks"):
+        starter: Starter = load(entry_points(STARTERS)[name])
+        assert checker.is_valid(tomllib.loads((starter.directory / starter.main).read_text())), name
     for file in EXAMPLES.glob("*.toml"):
         assert list(checker.iter_errors(tomllib.loads(file.read_text()))) == [], file
     rich = """

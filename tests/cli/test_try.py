@@ -189,7 +189,7 @@ def test_a_wrong_call_creates_nothing(bakeoff: Bakeoff, tmp_path: Path, commands
 
 def test_odd_commands_are_pointed_out_before_anything_runs(bakeoff: Bakeoff) -> None:
     same = bakeoff("try", "true", "true", "--seeds", "3")
-    assert "no command has {seed}" in same.stderr and "commands are identical" in same.stderr
+    assert "the command has no {seed}" in same.stderr and "are identical" in same.stderr
     assert same.stderr.index("identical") < same.stderr.index("0 done already")
     unused = bakeoff("try", "--arms", "lr=1,2", "true {seed}", "--seeds", "3")
     assert "BAKEOFF_PARAM_LR" in unused.stderr

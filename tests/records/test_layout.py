@@ -25,6 +25,7 @@ from bakeoff.records.layout import (
     experiments,
     find_edition,
     is_held,
+    link_experiment,
     new_edition,
     point_latest,
     shadowed,
@@ -129,6 +130,35 @@ def test_latest_always_points_at_an_edition(tmp_path: Path) -> None:
     watcher.join()
     assert missing == [] and os.readlink(link) == second.name
     assert sorted(entry.name for entry in link.parent.iterdir()) == [first.name, second.name, "latest"]
+
+
+def test_a_new_root_is_ignored_by_git_and_an_old_one_stays_as_it_is(tmp_path: Path) -> None:
+    new_edition(tmp_path / "fresh" / "sorting")
+    assert (tmp_path / "fresh/.gitignore").read_text() == "*\n"
+    (tmp_path / "old").mkdir()
+    new_edition(tmp_path / "old" / "sorting")
+    assert not (tmp_path / "old/.gitignore").exists()
+
+
+def test_an_experiment_kept_elsewhere_is_found_by_its_name_below_the_usual_root(tmp_path: Path) -> None:
+    usual = tmp_path / "bakeoff-runs"
+    paths = new_edition(tmp_path / "bench_runs" / "smoke")
+    paths.lease.touch()
+    link_experiment(paths, usual)
+    assert (
+        find_edition("smoke", usual).directory.resolve()
+        == paths.directory
+        == find_edition("latest", usual).directory.resolve()
+    )
+    other = new_edition(tmp_path / "elsewhere" / "smoke")
+    other.lease.touch()
+    link_experiment(other, usual)
+    assert find_edition("smoke", usual).directory.resolve() == other.directory
+    own = new_edition(usual / "train")
+    link_experiment(own, usual)
+    assert not (usual / "train").is_symlink()
+    link_experiment(new_edition(tmp_path / "elsewhere" / "train"), usual)
+    assert not (usual / "train").is_symlink(), "results that are here are not hidden by a link"
 
 
 def test_the_sweep_runners_directories_are_found_below_the_experiment(tmp_path: Path) -> None:

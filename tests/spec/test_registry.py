@@ -13,6 +13,7 @@ import pytest
 from bakeoff import plugins
 from bakeoff.errors import UsageError
 from bakeoff.spec import registry
+from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.registry import NATIVE, Dialect
 
 
@@ -130,3 +131,15 @@ def test_a_dialect_without_hooks_changes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(NotImplementedError, match="'shouting' does not read files"):
         SHOUTING.plan({}, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["gridworld", "language", "market", "schedsim", "tasks"])
+def test_every_shipped_workload_says_how_its_runs_are_judged(kind: str) -> None:
+    analysis = Analysis.model_validate(registry.workload(kind).analysis)
+    assert analysis.metric is not None
+
+
+def test_a_trader_that_fails_has_lost_its_stake() -> None:
+    from bakeoff.workloads.market.world.layout import MICRO, STAKE
+
+    assert registry.workload("market").analysis["failure_score"] == -STAKE / MICRO

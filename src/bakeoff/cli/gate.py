@@ -11,7 +11,7 @@ import click
 
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import F, SeveralValues, json_option, root_option
-from bakeoff.cli.questions import FILE, JUDGING, ask, open_runs, question_options, run_options
+from bakeoff.cli.questions import FILE, JUDGING, WAYS, ask, open_runs, question_options, run_options
 from bakeoff.errors import UsageError
 from bakeoff.text import printable
 from bakeoff.verdicts.question import Gate
@@ -45,7 +45,7 @@ def policy_options(function: F) -> F:
 def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) -> None:
     """Check that no metric regressed by more than it may, and that those improved that must.
 
-    SOURCE is what `bakeoff compare` takes. Prints a summary in GitHub's Markdown. Exits with 0 when every rule holds, 1
+    SOURCE is what `bakeoff compare` takes, and has to be named: nothing passes CI because it was the newest. Prints a summary in GitHub's Markdown. Exits with 0 when every rule holds, 1
     when one is broken, and 3 when there is not enough evidence for either.
     """
     from bakeoff.verdicts.answer import answer, as_markdown
@@ -54,6 +54,10 @@ def command(ctx: click.Context, /, root: Path, as_json: bool, **options: Any) ->
     rules = policy_of(options)
     if rules is None:
         raise UsageError("no rules: give --policy FILE, --max-regression METRIC=AMOUNT or --must-improve METRIC")
+    if not any(options[way] for way in WAYS):
+        raise UsageError(
+            "name what is judged: a gate takes no experiment by default, because the newest may be another one"
+        )
     question = ask(Gate, options, policy=rules, policy_name=str(options["file"]) if options["file"] else "flags")
     with closing(open_runs(options, root)) as results:
         verdict = answer(results, question)

@@ -1,71 +1,70 @@
-"""`bakeoff init`: write a starter experiment that runs."""
+"""`bakeoff init`: write a small complete example to start from."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from bakeoff.errors import UsageError
+from bakeoff.cli import print_note
+from bakeoff.errors import EXTRAS, UsageError, did_you_mean
+from bakeoff.plugins import load_all
+from bakeoff.spec.starters import STARTERS, Starter
 
-STARTER = '''\
-#:schema ./bakeoff.schema.json
-# Editors complete and check keys after: bakeoff validate --schema > bakeoff.schema.json
-#
-# An experiment: which arms are compared, on what, how often, and how they will be judged.
-#   bakeoff validate {file}
-#   bakeoff run {file}
-#   bakeoff status latest
-name = "{name}"
-description = "How well three sample sizes estimate the mean of a noisy signal"
-workload = "command"
-
-# Every arm meets the same seeds, so their runs pair up.
-seeds = "1..5"
-
-[params]
-noise = 1.0
-# An argv, without a shell. {{seed}}, {{arm}} and every parameter can be used in it, and reach the command as environment
-# variables too (BAKEOFF_SEED, BAKEOFF_PARAM_NOISE). Its last line of JSON on standard output is the run's metrics.
-command = ["python3", "-c", """
-import json, random, sys
-seed, samples, noise = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-random.seed(seed)
-mean = sum(random.gauss(0, noise) for _ in range(samples)) / samples
-print(json.dumps({{"error": abs(mean), "cost": samples}}))
-""", "{{seed}}", "{{samples}}", "{{noise}}"]
-
-[[arms]]
-name = "few"
-params = {{ samples = 10 }}
-
-[[arms]]
-name = "some"
-params = {{ samples = 100 }}
-
-[[arms]]
-name = "many"
-params = {{ samples = 1000 }}
-
-[limits]
-time = "1m"
-
-[analysis]
-metric = "error"
-direction = "minimize"
-control = "few"
-'''
+DEFAULT = "command"
+"""The template where nobody can be asked."""
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default="experiment.toml")
-def command(file: Path) -> None:
-    """Write a small, commented experiment to FILE (default: experiment.toml). An existing file is never replaced."""
-    if file.suffix != ".toml":
-        raise UsageError(f"{file}: the starter is TOML; choose a name that ends in .toml")
-    try:
-        with file.open("x", encoding="utf-8") as target:
-            target.write(STARTER.format(file=file, name=file.stem))
-    except FileExistsError:
-        raise UsageError(f"{file} exists already; name another file") from None
-    click.echo(f"wrote {file}; run it with: bakeoff run {file}")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option(
+    "--template",
+    metavar="NAME",
+    help=f"command, python, csv, tasks, market, language, gridworld or sweep (default: asks at a terminal, else {DEFAULT}).",
+)
+def command(file: Path | None, template: str | None) -> None:
+    """Write a small, commented example to FILE, and what it needs beside it. Nothing that exists is replaced.
+
+    FILE is named after the template by default; without a template it is experiment.toml.
+    """
+    starters: dict[str, Starter] = dict(load_all(STARTERS, report=print_note))
+    if template is None and sys.stdin.isatty() and sys.stdout.isatty():
+        template = _ask(starters)
+    chosen = starters.get(template or DEFAULT)
+    if chosen is None:
+        known = f"there are {', '.join(starters)}"
+        raise UsageError(f"no template called {template!r}; {did_you_mean(template or '', starters, known)}")
+    target = file or Path(chosen.main if template else "experiment.toml")
+    suffix = Path(chosen.main).suffix
+    if target.suffix != suffix:
+        raise UsageError(
+            f"{target}: the file of this template is {suffix[1:].upper()}; choose a name that ends in {suffix}"
+        )
+    contents = chosen.files(target)
+    if existing := [place for place in contents if place.exists()]:
+        fix = "name another file" if existing == [target] else "call it in another directory"
+        raise UsageError(f"{existing[0]} exists already; {fix}")
+    for place, content in contents.items():
+        if place != target:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("xb") as written:
+            written.write(content)
+    beside = sorted({place.relative_to(target.parent).parts[0] for place in contents if place != target})
+    click.echo(f"wrote {target}" + (f", and beside it {', '.join(beside)}" if beside else ""))
+    if chosen.extra is not None and (missing := [name for name in EXTRAS[chosen.extra] if find_spec(name) is None]):
+        click.echo(f"its runs need {', '.join(missing)}: pip install 'bakeoff[{chosen.extra}]'")
+    calls = [f"bakeoff {verb.format(file=shlex.quote(str(target)))}" for verb in chosen.verbs]
+    click.echo(f"next: {calls[0]}" + "".join(f", then {call}" for call in calls[1:]))
+
+
+def _ask(starters: dict[str, Starter]) -> str:
+    """Let the user choose by name or number at the terminal."""
+    names = list(starters)
+    for number, name in enumerate(names, 1):
+        click.echo(f"{number:>3}  {name:<10} {starters[name].summary}")
+    numbers = {str(number): name for number, name in enumerate(names, 1)}
+    answer: str = click.prompt("Which one", type=click.Choice([*names, *numbers]), default=DEFAULT, show_choices=False)
+    return numbers.get(answer, answer)

@@ -32,10 +32,11 @@ def command(
 ) -> None:
     """Plan: how many runs a target effect needs, and which effect the runs at hand can detect.
 
-    From earlier runs (two arms of an experiment, a table or a campaign), for the power that plans from such runs have on
+    From earlier runs (two arms of an experiment, by default the newest, of a table or of a campaign), for the power that plans from such runs have on
     average, with the spread as seen and its upper limit beside it; from numbers (--sd, --effect, --n); or for success rates (--rate). The effect that they happened to
     show is never used. Exits with 3 when the data cannot answer.
     """
+    from bakeoff.records.layout import all_editions
     from bakeoff.results.sources import open_results
     from bakeoff.verdicts.answer import answer
 
@@ -43,7 +44,13 @@ def command(
     question = ask(Power, options, paired=paired, names=names)
     if output is not None and question.rate is not None:
         raise UsageError("--output does not go with --rate: it needs a spread or earlier runs")
-    opened = closing(open_results(names, root, columns(options))) if names else nullcontext()
+    from_numbers = question.sd is not None or question.rate is not None
+    if not names and not from_numbers and not all_editions(root):
+        raise UsageError(
+            "plan from one of these: a SOURCE of earlier runs, --sd, or --rate; no experiment has been run here"
+        )
+    earlier = names or not from_numbers
+    opened = closing(open_results(names, root, columns(options))) if earlier else nullcontext()
     with opened as results:
         plan = answer(results, question)
     more: dict[str, Any] = {}

@@ -155,6 +155,10 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
+WAYS = ("names", "baseline", "candidate", "control_run_ids", "candidate_run_ids", "pairs")
+"""The options of `run_options` that name runs."""
+
+
 def run_options(function: F) -> F:
     """All the ways to name runs."""
     for option in reversed([*_RUNS, *_COLUMNS]):

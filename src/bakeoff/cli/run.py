@@ -153,7 +153,7 @@ def command(
         if dry_run:
             _print_notes(check_plan(plan, options))
         else:
-            report = _run(plan, options, verbosity)
+            report = _run(plan, options, verbosity, root)
     if dry_run:
         from bakeoff.cli.dry_run import show_plan
 
@@ -224,9 +224,12 @@ def _prepare(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
         workload.configure(values, accept)
 
 
-def _run(plan: Plan, options: Options, verbosity: int) -> dict[str, Any]:
-    """Do what is missing. Returns what `--json` prints."""
+def _run(plan: Plan, options: Options, verbosity: int, root: Path) -> dict[str, Any]:
+    """Do what is missing. Returns what `--json` prints. `root` is where other verbs look for the experiment."""
+    from bakeoff.records.layout import link_experiment
+
     with opened(plan, options) as session:
+        link_experiment(session.edition.paths, root)
         summary, decision = do_runs(session, verbosity)
         report = _report(session, summary)
         if decision is not None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bakeoff.cli import print_note
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.cli.questions import ask, print_answer, question_options
 from bakeoff.errors import SpecError, UsageError
@@ -240,7 +239,6 @@ class Trial:
         """Say what is odd about the commands before anything runs; raise UsageError for what cannot be judged or started."""
         from bakeoff.engine.session import check_plan
         from bakeoff.verdicts.answer import check_direction
-        from bakeoff.workloads.template import placeholders
 
         analysis = plan.experiment.analysis
         for metric in analysis.metrics:
@@ -250,14 +248,6 @@ class Trial:
         except SpecError as error:
             problem = error.problems[0]
             raise UsageError(problem.message + (f"; {problem.fix}" if problem.fix else "")) from error
-        used = placeholders(tuple(self.commands.values()))
-        for name in ("seed", *self.axes):
-            if name not in used:
-                variable = "BAKEOFF_SEED" if name == "seed" else f"BAKEOFF_PARAM_{name.upper()}"
-                print_note(f"no command has {{{name}}}, so runs differ in it only if they read the variable {variable}")
-        texts = list(self.commands.values())
-        if len(set(texts)) < len(texts):
-            print_note("commands are identical: whatever differs between these arms is chance")
 
     def answer(self, root: Path) -> Answer:
         """Compare the arms, as `bakeoff compare FILE` does; the verdict is recorded as a look."""

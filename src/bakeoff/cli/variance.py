@@ -10,6 +10,7 @@ import click
 
 from bakeoff.cli.options import json_option, root_option
 from bakeoff.cli.questions import FILE, ask, column_options, columns, print_answer, question_options
+from bakeoff.records.layout import LATEST
 from bakeoff.results import sources
 from bakeoff.results.importers import ONLINE
 from bakeoff.results.table import Results
@@ -17,7 +18,7 @@ from bakeoff.verdicts.question import Variance
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="SOURCE[:ARM] | RUN...")
+@click.argument("runs", nargs=-1, metavar="[SOURCE[:ARM] | RUN...]")
 @click.option("--metric", metavar="NAME", help="What to look at (default: the experiment's metric; for single runs overview/reward).")  # fmt: skip
 @question_options(Variance, "precision", "window", "power", "alpha", "failure_score", "copies")
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Only this arm of the experiment; can be repeated.")
@@ -31,9 +32,9 @@ def command(
 ) -> None:
     """Say how precise the mean of a metric is at N runs, and how many runs make it precise enough.
 
-    Takes an experiment, a campaign or a table (one arm after a colon, or all), or single runs: ids, directories with
-    metrics.jsonl, or W&B runs. A metric that was logged by step is looked at as its area under the curve and as its
-    slope; otherwise as it is. Exits with 3 when nothing can be said as a share of the mean, because the mean may be 0.
+    Takes an experiment (default: the newest), a campaign or a table (one arm after a colon, or all), or single runs: ids,
+    directories with metrics.jsonl, or W&B runs. A metric that was logged by step is looked at as its area under the curve
+    and as its slope; otherwise as it is. Exits with 3 when nothing can be said as a share of the mean, because the mean may be 0.
     """
     from bakeoff.verdicts.answer import answer
 
@@ -54,7 +55,7 @@ def command(
 
 def _open(names: tuple[str, ...], root: Path, columns: dict[str, Any]) -> tuple[Results, str]:
     """One source, with the arm that is named after a colon; or runs that are named one by one, as one arm."""
-    places = sources.expand(names)
+    places = sources.expand(names) or [LATEST]
     if len(places) > 1:
         return sources.open_one_arm(places, root), ""
     name, colon, arm = places[0].rpartition(":")

@@ -44,6 +44,7 @@ from bakeoff.records.run import RunRecord
 from bakeoff.records.secrets import frozen_copy, hide_argv
 from bakeoff.records.store import beginning
 from bakeoff.spec import registry
+from bakeoff.spec.advice import advice
 from bakeoff.spec.experiment import Analysis, ExecutorEntry, ExperimentFile
 from bakeoff.spec.load import located
 from bakeoff.spec.plan import Cell, Plan, Run, facts
@@ -118,7 +119,7 @@ def check_plan(plan: Plan, options: Options) -> tuple[str, ...]:
         raise (located(error, options.source) if options.source else error) from error
     except UsageError as error:
         raise UsageError(f"{options.source}: {error}" if options.source else str(error)) from error
-    return tuple(notes)
+    return (*notes, *advice(plan))
 
 
 def _matches(run: Run | RunRecord, cell: Cell, only: Sequence[Test]) -> bool:

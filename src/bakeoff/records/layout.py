@@ -222,7 +222,8 @@ def new_edition(directory: Path, now: float | None = None, after: str | None = N
     """
     stamp, number = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now)), 1
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_root(directory.parent)
+        directory.mkdir(exist_ok=True)
         names = [entry.name for entry in directory.iterdir()] + ([after] if after else [])
         names += [paths.name for paths in all_editions(directory.parent)[:1] if paths.name[: len(stamp)] > stamp]
         for found in filter(None, map(STAMP.fullmatch, names)):
@@ -241,6 +242,21 @@ def new_edition(directory: Path, now: float | None = None, after: str | None = N
     except OSError as error:
         raise StorageError(f"{directory}: cannot make a directory for results: {error.strerror}") from error
     raise StorageError(f"{directory}: there are too many editions of {stamp}: rename or remove the last one")
+
+
+def make_root(root: Path) -> None:
+    """Make a directory for results that git leaves out. One that exists stays as it is."""
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        (root / ".gitignore").write_text("*\n")
+
+
+def link_experiment(paths: EditionPaths, root: Path) -> None:
+    """Let the experiment be found by its name below `root`, too, when its results are kept elsewhere."""
+    directory, link = paths.directory.parent.resolve(), root.absolute() / paths.directory.parent.name
+    if directory.parent != root.resolve() and (link.is_symlink() or not link.exists()):
+        make_root(root)
+        replace_link(link, os.path.relpath(directory, root.resolve()))
 
 
 def point_latest(paths: EditionPaths) -> None:

@@ -30,7 +30,7 @@ This module imports nothing heavy: whoever reads results imports it for `Status`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from bakeoff.errors import Problem
-    from bakeoff.spec.plan import Plan
+    from bakeoff.spec.plan import Cell, Plan
 
 Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error"]
 FINISHED: frozenset[str] = frozenset({"succeeded", "failed", "timeout"})
@@ -257,6 +257,20 @@ class PlanChecked(Protocol):
 
     def check_plan(self, plan: Plan, env: Mapping[str, str]) -> Iterable[Problem]:
         """Everything that is wrong, each with its key in the experiment file. `env` is the environment of the runs."""
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """A workload that runs a user's own program, and can tell by reading it what the program takes notice of."""
+
+    def reads(self, cells: Sequence[Cell], base: Path) -> list[frozenset[str] | None]:
+        """Return for each cell the parameters that its runs may use, with `seed` and `arm` where they may use these.
+
+        None where nobody can tell without running it.
+        """
+
+    def unused(self, name: str) -> str:
+        """Say how it is seen that no run uses a parameter, or the seed."""
 
 
 @runtime_checkable

@@ -13,5 +13,6 @@ only what several of them share.
 | `template`, `metrics` | command templates, and metrics that a command leaves behind |
 | `jit` | compiled kernels, for worlds that need speed |
 | `training` | networks, optimizer, checkpoints and pages of the workloads that train |
+| `starters` | examples of `bakeoff init` for commands, functions and tables; other workloads have a module `starter` |
 | `program`, `functions` | whether a command's program or a function is there, before any run starts |
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from bakeoff.spec.plan import Cell, Plan
 from bakeoff.spec.workload import LONGEST_VARIABLE, Command, Exit, Outcome, RunFacts
 from bakeoff.text import flat, printable
 from bakeoff.workloads.metrics import PRINTED, WALL_TIME, Source, read_metrics, read_printed
-from bakeoff.workloads.program import Flaw, flaw, leading_words
+from bakeoff.workloads.program import Flaw, flaw, leading_words, scripts
 from bakeoff.workloads.template import Argument, as_flags, as_text, fill_argv, fill_shell, placeholders
 
 CONTEXT = {
@@ -227,6 +227,28 @@ class CommandWorkload:
         text, needed = fill_shell(text, known, flags, names)
         argv, env = ("/bin/sh", "-c", text), {**env, **needed}
         return Command(argv, ctx.base / params.cwd, env, tuple(places.values()), params.log, params.expect_steps)
+
+    def reads(self, cells: Sequence[Cell], base: Path) -> list[frozenset[str] | None]:
+        """Return the placeholders of each command, and what it, or a script that it starts from here, takes from variables."""
+        variables: dict[tuple[object, ...], frozenset[str]] = {}
+        reads: list[frozenset[str] | None] = []
+        for cell in cells:
+            command, directory = cell.params["command"], base / cell.params.get("cwd", ".")
+            names = {name.partition(".")[0] for name in placeholders(command)}
+            key = (directory, *([command] if isinstance(command, str) else command))
+            if key not in variables:
+                variables[key] = frozenset(re.findall(r"BAKEOFF_\w*", scripts(command, directory)))
+            mentioned = variables[key]
+            if "flags" in names:
+                names |= cell.params.keys()
+            if mentioned & {"BAKEOFF_PARAMS_FILE", "BAKEOFF_PARAM_", "BAKEOFF_"}:  # all, or a name that is put together
+                names |= {*cell.params, "seed", "arm"}
+            names |= {name for name in cell.params if any(each.startswith(variable(name)) for each in mentioned)}
+            reads.append(frozenset(names | {name for name, each in CONTEXT.items() if each in mentioned}))
+        return reads
+
+    def unused(self, name: str) -> str:
+        return f"the command has no {{{name}}}, and no script here reads the variable {CONTEXT.get(name) or variable(name)}"
 
     def check_plan(self, plan: Plan, env: Mapping[str, str]) -> Iterator[Problem]:
         """Directories that do not exist and programs that cannot be started, each once."""

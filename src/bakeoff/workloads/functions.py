@@ -71,6 +71,34 @@ def flaws(calls: Sequence[Call], base: Path, env: Mapping[str, str]) -> list[lis
 # -- by reading
 
 
+def uses(function: str, base: Path) -> frozenset[str] | None:
+    """Return the arguments that the function's source reads, with `seed` and `arm` if it may depend on these.
+
+    None where the source cannot be found or is not a plain function. The worker seeds the global generators, so a module
+    that imports one, or any package that may, can depend on the seed without naming it.
+    """
+    sources = _Sources(base)
+    module, _, name = function.partition(":")
+    tree = sources.tree(module)
+    bindings = [] if tree is None else _bindings(tree, name)
+    if tree is None or len(bindings) != 1 or not isinstance(found := bindings[0], ast.FunctionDef):
+        return None
+    loaded = [node for node in ast.walk(found) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    names = {node.id for node in loaded}
+    if found.args.kwarg is not None or "locals" in names:
+        return None
+    read = {argument.arg for argument in (*found.args.args, *found.args.kwonlyargs)} & names
+    for context in {"ctx", "context"} & read:
+        owners = [node for node in ast.walk(found) if isinstance(node, ast.Attribute)]
+        attributes = {node.attr for node in owners if isinstance(node.value, ast.Name) and node.value.id == context}
+        passed_on = sum(node.id == context for node in loaded) > sum(
+            isinstance(node.value, ast.Name) and node.value.id == context for node in owners
+        )
+        read |= {"seed", "arm"} if passed_on else {"seed"} & attributes | {"arm"} & attributes
+        read |= {"seed", "arm"} if attributes & {"rng", "run_id"} else set()
+    return frozenset(read | ({"seed"} if sources.may_draw(module, set()) else set()))
+
+
 class _Sources:
     """What the source files say, without executing them."""
 
@@ -81,7 +109,7 @@ class _Sources:
     def fine(self, call: Call) -> bool:
         """Whether this call will certainly find its function, and fit its parameters."""
         module, _, name = call.function.partition(":")
-        tree = self._tree(module)
+        tree = self.tree(module)
         if tree is None or not self._imports_are_there(module, set()):
             return False
         bindings = _bindings(tree, name)
@@ -104,7 +132,7 @@ class _Sources:
         if module in visited:
             return True
         visited.add(module)
-        tree = self._tree(module)
+        tree = self.tree(module)
         if tree is None:
             return False
         for node in tree.body:  # what is inside `try` or `if` may be missing
@@ -119,6 +147,23 @@ class _Sources:
                 elif first not in sys.builtin_module_names and not _installed(first):
                     return False
         return True
+
+    def may_draw(self, module: str, visited: set[str]) -> bool:
+        """Whether a module, or one of the experiment's own that it imports, may use a global random generator."""
+        tree = None if module in visited else self.tree(module)
+        visited.add(module)
+        for node in ast.walk(tree) if tree is not None else ():
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                imported = [node.module or ""]
+            for name in imported:
+                first = name.partition(".")[0]
+                if self._in_base(first):
+                    if self.may_draw(name, visited):
+                        return True
+                elif first == "random" or first not in sys.stdlib_module_names:
+                    return True
+        return False
 
     def _in_base(self, first: str) -> bool:
         return first not in sys.stdlib_module_names and (
@@ -148,7 +193,7 @@ class _Sources:
         package, file = place / "__init__.py", place.with_name(f"{place.name}.py")
         return package if package.is_file() else file if file.is_file() else None
 
-    def _tree(self, module: str) -> ast.Module | None:
+    def tree(self, module: str) -> ast.Module | None:
         if module not in self._trees:
             tree = None
             try:

@@ -14,7 +14,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +29,10 @@ _INTERPRETER = re.compile(r"(python|pypy)[\d.]*|(ba|da|z|k)?sh|node|ruby|perl|Rs
 _SCRIPT = re.compile(r"\.(py|sh|bash|zsh|m?js|rb|pl|[Rr]|jl|lua|php)$")
 _FLAGS = re.compile(r"-[A-Zbdeiqsuvx]+")
 """Flags of interpreters that take no value, such as `python -u`. After any other the script is not looked for."""
+
+
+_MAX_BESIDE, _LARGEST_SCRIPT = 200, 1 << 20
+"""Files beside a script that are read too, and the characters of one."""
 
 
 class Flaw(NamedTuple):
@@ -46,6 +52,18 @@ def leading_words(command: Sequence[Argument] | str) -> tuple[str, ...]:
         return tuple(words[:1])
     script = next((number for number, word in enumerate(words[1:], 1) if not _FLAGS.fullmatch(word)), 0)
     return tuple(words[: script + 1]) if _SCRIPT.search(words[script]) else (words[0],)
+
+
+def scripts(command: Sequence[Argument] | str, directory: Path) -> str:
+    """Return the text of a command, of the scripts in `directory` that it names, and of the source files beside these."""
+    words = re.split(r"[\s'\"]+", command) if isinstance(command, str) else [str(part) for part in command]
+    named = [directory / word for word in words if _SCRIPT.search(word) and (directory / word).is_file()]
+    beside = [path for place in {path.parent for path in named} for path in islice(place.iterdir(), _MAX_BESIDE)]
+    texts = [" ".join(words)]
+    for path in {*named, *(path for path in beside if _SCRIPT.search(path.name))}:
+        with suppress(OSError), path.open(errors="replace") as file:
+            texts.append(file.read(_LARGEST_SCRIPT))
+    return "\n".join(texts)
 
 
 @lru_cache(maxsize=512)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -60,6 +61,19 @@ class PythonWorkload:
             for key, message, fix in listed:
                 found[Problem(origin(plan.experiment, cell.arm, cell.task, key), message, fix)] = None
         yield from found
+
+    def reads(self, cells: Sequence[Cell], base: Path) -> list[frozenset[str] | None]:
+        """Return the arguments that the function's source reads, and what it takes from its context."""
+        from bakeoff.workloads.functions import uses  # only the scheduler needs it
+
+        functions = [cell.params["function"] for cell in cells]
+        known = {function: uses(function, base) for function in set(functions)}
+        return [known[function] for function in functions]
+
+    def unused(self, name: str) -> str:
+        if name == "seed":
+            return "the function reads neither ctx.seed nor an argument seed, and draws no random numbers"
+        return f"the function has an argument {name} and never reads it"
 
     def run(self, params: PythonParams, ctx: RunContext) -> Outcome:
         """Call the function with the parameters, and with `ctx`, `context` or `seed` where it takes them."""

@@ -19,5 +19,6 @@
 | `pages` | the page of the report |
 | `envs` | rooms as Gymnasium environments |
 | `verbs`, `command` | `bakeoff gridworld` on the command line |
+| `starter` | the example of `bakeoff init` |
 | `jit` | the compiler of the kernels |
 """

@@ -15,5 +15,6 @@
 | `tracking` | runs in Weights & Biases |
 | `pages` | the page in reports |
 | `campaign` | retrain's campaign files as experiments |
+| `starter` | the example of `bakeoff init` |
 | `verbs`, `command` | `bakeoff language` on the command line |
 """

@@ -3,6 +3,7 @@
 | module | what it does |
 |---|---|
 | `workload`, `verbs`, `cli` | the interface to the rest of bakeoff, and the verbs of `bakeoff market` |
+| `starter` | the example of `bakeoff init` |
 | `scenario`, `snapshot` | what is drawn: size, regime, tier and key, and the rules in words; the same as two files |
 | `world` | the world itself: compiled kernels over arrays |
 | `session`, `methods` | one seat as JSON calls: budget, deadline and idempotency; the table of methods |

@@ -107,6 +107,8 @@ class MarketWorkload:
     directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = dict.fromkeys(
         ("brier", "cost", "cost_usd", "regret", "think_ms_mean", "think_ms_max", "errors"), "minimize",
     )  # fmt: skip
+    analysis: ClassVar[Mapping[str, Any]] = {"metric": "total_pnl", "direction": "maximize", "failure_score": -10_000.0}
+    """An agent that fails has lost its stake (`world/layout.py`: STAKE, which only runs import)."""
 
     def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
         """Take `--sandbox` of `bakeoff run`."""

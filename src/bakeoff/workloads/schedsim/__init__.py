@@ -10,5 +10,6 @@
 | `workload` | the parameters of a run, and the workload itself |
 | `command`, `verbs` | `bakeoff schedsim` |
 | `dialect`, `sweep_plan`, `sweep_files` | the sweep runner's habits; its experiment files; its run directories and tables |
+| `starter` | the example of `bakeoff init` |
 | `pages` | the three figures that a report shows of a sweep |
 """

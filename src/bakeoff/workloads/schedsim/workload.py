@@ -167,6 +167,8 @@ class SchedsimWorkload:
     revision: ClassVar[str] = "2"
     Params: ClassVar[type[BaseModel]] = SchedsimParams
     directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = DIRECTIONS
+    analysis: ClassVar[Mapping[str, Any]] = {"metric": "flow_time_mean_ms", "direction": "minimize", "tasks": "fixed"}
+    """As sweep files are judged when this simulator runs them (`sweep_plan.py`)."""
 
     def run(self, params: SchedsimParams, ctx: RunContext) -> Outcome:
         """Simulate, write files if asked to, and fail when no workflow succeeded."""

@@ -5,6 +5,7 @@
 | `workload` | the plug-in: parameters of a rollout, checks before a run, one rollout |
 | `dialect`, `benchmark` | the task benchmark's own result files; its TOML as a plan |
 | `verbs`, `task_command`, `eval_command` | `bakeoff task` and `bakeoff eval` |
+| `starter` | the example of `bakeoff init` |
 | `model`, `schema` | a task in any format; the tables of its files |
 | `loading`, `prepared`, `harbor` | a directory becomes a task, with overrides; the readers of each format |
 | `repository`, `start`, `diff` | git and where commits come from; the state in which an agent starts; what it changed |

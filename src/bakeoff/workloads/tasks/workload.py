@@ -172,6 +172,7 @@ class TasksWorkload:
     directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = dict.fromkeys(
         ("seconds", "verify_seconds", "cost", "tokens", "input_tokens", "output_tokens", "model_calls", "tool_calls", "diff_lines", "tampered", "honeypots_hit"), "minimize",
     )  # fmt: skip
+    analysis: ClassVar[Mapping[str, Any]] = {"metric": "total_score", "direction": "maximize", "failure_score": 0.0}
 
     def configure(self, options: Mapping[str, str], accept: Callable[[str], None]) -> None:
         """Take `--sandbox` of `bakeoff run`."""
