@@ -79,6 +79,7 @@ def test_arms_whose_ranks_are_far_apart_share_no_group() -> None:
     assert found.groups == (("good",), ("middle",), ("bad",))
     assert found.strengths is not None and list(found.strengths.strength) == sorted(found.strengths.strength)[::-1]
     assert any("never lost" in warning for warning in found.warnings)
+    assert found.strengths.low == (-math.inf,) * 3, "leaving out any task changes nothing, so the interval was a point"
 
 
 def test_two_arms_have_no_average_ranks_and_one_has_nothing_to_be_ranked_with() -> None:

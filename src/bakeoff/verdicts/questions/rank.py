@@ -49,7 +49,7 @@ class ArmScore:
     optimality_gap: BootstrapInterval | None
     average_rank: float | None
     strength: tuple[float, float, float] | None
-    """Bradley-Terry log strength with its interval."""
+    """Bradley-Terry log strength with its interval, which is infinite where some arms never lost to others."""
     profile: Profile
 
     @property
@@ -235,13 +235,18 @@ def _groups(arms: Sequence[str], ranks: AverageRanks | None) -> tuple[tuple[str,
 
 
 def _strengths(blocks: Array, level: float) -> tuple[BradleyTerry | None, bool]:
-    """One game of every pair of arms in each block, and whether a prior had to keep strengths finite."""
+    """One game of every pair of arms in each block, and whether a prior had to keep strengths finite.
+
+    Strengths with a prior have no intervals: where some arms always win, blocks that are left out change nothing.
+    """
     if blocks.shape[0] < 2:
         return None, False
     try:
         return bradley_terry_over(blocks, level=level), False
     except ValueError:
-        return bradley_terry_over(blocks, PRIOR, level), True
+        finite = bradley_terry_over(blocks, PRIOR, level)
+        infinite = (math.inf,) * len(finite.strength)
+        return replace(finite, low=tuple(-end for end in infinite), high=infinite), True
 
 
 def _warnings(
@@ -271,7 +276,8 @@ def _warnings(
         warnings.append(two if len(arms) < 3 else "average ranks need 2 tasks or shared seeds")
     if prior:
         warnings.append(
-            f"some arms never lost to others, so strengths were kept finite by {number(PRIOR)} games won by halves in each pair"
+            f"some arms never lost to others, so strengths have no intervals, and were kept finite by {number(PRIOR)} games "
+            "won by halves in each pair"
         )
     return warnings
 
@@ -356,7 +362,8 @@ class RankAnswer(Answer):
         for arm in self.ranking.arms:
             strength = NOTHING
             if arm.strength is not None:
-                strength = f"{arm.strength[0]:+.2f} ({arm.strength[1]:+.2f} .. {arm.strength[2]:+.2f})"
+                estimate, low, high = arm.strength
+                strength = f"{estimate:+.2f}" + ("" if math.isinf(low) else f" ({low:+.2f} .. {high:+.2f})")
             rows.append([
                 arm.arm, str(arm.runs), str(arm.failed), f"{len(arm.missing)} !" if arm.flagged else "0",
                 number(arm.iqm.estimate), _ends(arm.iqm), number(arm.mean.estimate),
