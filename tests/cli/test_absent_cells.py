@@ -130,3 +130,19 @@ def test_few_units_are_equivalent_only_well_inside_the_margin(bakeoff: Bakeoff, 
     assert "the interval is widened" in far.stdout
     relative = bakeoff("compare", "runs.csv", "--relative-margin", "0.3", "--json")
     assert verdict(relative)["reason"] == "too_few_for_equivalence"
+
+
+def test_one_task_of_a_mistyped_name_leaves_a_verdict_and_no_plan(bakeoff: Callable[..., Result]) -> None:
+    scores = [(arm, "maze", seed, 0.1 * seed + (arm == "b")) for arm in "ab" for seed in range(3)]
+    rows = [*scores, ("a", "maze", 3, 0.4), ("b", "maez", 3, 1.4)]
+    Path("runs.csv").write_text("arm,task,seed,score\n" + "".join(f"{','.join(map(str, row))}\n" for row in rows))
+    answered = bakeoff("compare", "runs.csv", "--metric", "score")
+    assert answered.exit_code == 3, answered.stderr
+    assert "such as task 'maez', seed 3" in answered.stdout or "such as task 'maze', seed 3" in answered.stdout
+
+
+def test_power_of_an_arm_whose_runs_are_all_missing_is_one_line(bakeoff: Callable[..., Result]) -> None:
+    Path("runs.csv").write_text("arm,task,status,score\na,t,infra_error,\nb,t,succeeded,0\nb,t,succeeded,1\n")
+    refused = bakeoff("power", "runs.csv", "--metric", "score")
+    assert refused.exit_code == 2 and len(refused.stderr.splitlines()) == 1
+    assert "every run of 'a' is missing" in refused.stderr

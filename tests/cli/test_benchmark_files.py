@@ -55,6 +55,12 @@ class TestHyperfine:
         refused = bakeoff("compare", FAILING)
         assert refused.exit_code == 2 and "nothing says what a failure counts" in refused.stderr
 
+    def test_two_files_of_the_same_commands_are_reruns(self, bakeoff: Bakeoff, tmp_path: Path) -> None:
+        for name in ("monday", "tuesday"):
+            (tmp_path / f"{name}.json").write_text(SLEEPS.read_text())
+        refused = bakeoff("compare", "monday.json", "tuesday.json")
+        assert refused.exit_code == 2 and "monday.json and tuesday.json both have runs of" in refused.stderr
+
     def test_two_files_of_one_command_are_two_arms(self, bakeoff: Bakeoff, tmp_path: Path) -> None:
         for name, factor in (("before", 1), ("after", 3)):
             tree = json.loads(FAILING.read_text())

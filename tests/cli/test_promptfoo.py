@@ -148,3 +148,22 @@ def test_answers_without_assertions_or_from_the_cache_are_noted(bakeoff: Bakeoff
     (tmp_path / "eval.jsonl").write_text("\n".join(map(json.dumps, rows)))
     shown = bakeoff("compare", "eval.jsonl").stdout
     assert "30 of 30 answers have no assertion" in shown and "30 of 30 answers come from promptfoo's cache" in shown
+
+
+def test_two_evals_with_the_same_tests_are_reruns_and_are_not_pooled_in_silence(
+    bakeoff: Bakeoff, tmp_path: Path
+) -> None:
+    text = (FIXTURES / "eval.json").read_text()
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    before.write_text(text)
+    tree = json.loads(text)
+    tree["evalId"] = "another"
+    for row in tree["results"]["results"]:
+        row["id"] += "-again"
+    after.write_text(json.dumps(tree))
+    refused = bakeoff("compare", before, after)
+    assert refused.exit_code == 2 and len(refused.stderr.splitlines()) == 1
+    assert "before.json" in refused.stderr and "after.json both have runs of" in refused.stderr
+    for rule, line in (("newest", "in 1 log of promptfoo"), ("seeds", "x 2 logs of promptfoo")):
+        shown = bakeoff("compare", before, after, "--reruns", rule).stdout
+        assert line in shown and "careful is 0.667, ours is 0.8" in shown, "of the newest, or of each"

@@ -249,6 +249,16 @@ def test_runs_of_several_trainers_below_one_directory_are_all_read(tmp_path: Pat
     assert {arm for arm, _ in runs(tmp_path / "RUNS")} == {"slow", "low", "plain"}
 
 
+def test_runs_whose_names_have_no_seed_that_is_known_get_a_line_that_says_how_to_name_it(bakeoff: Bakeoff) -> None:
+    for number in range(4):
+        copied(EVENTS / f"fast_s{number}", Path("RUNS", f"PPO_{number + 1}"))
+        copied(EVENTS / f"slow_s{number}", Path("RUNS", f"SAC_{number + 1}"))
+    metric = ("--metric", "losses/value", "--direction", "minimize")
+    assert "each of the 8 runs is an arm of its own" in bakeoff("compare", "RUNS", *metric).stdout
+    named = bakeoff("compare", "RUNS", *metric, "--arm-from", "path:([A-Z]+)_[0-9]", "--seed-from", "path:_([0-9])$")
+    assert "SAC minus PPO" in named.stdout and "unit: seed, N = 4" in named.stdout, named.stderr
+
+
 def test_two_directories_with_runs_of_equal_names_are_two_arms(tmp_path: Path) -> None:
     for name in ("old", "new"):
         copied(SB3 / "plain", tmp_path / name / "ppo")

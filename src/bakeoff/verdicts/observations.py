@@ -283,13 +283,25 @@ def observe(results: Results, metric: str, analysis: Analysis | None = None) -> 
 
 
 def _where_it_applies(results: Results, metric: str) -> tuple[Results, list[str]]:
-    """Leave out groups of tasks that report other metrics and never this one: its absence there is no failure."""
+    """Leave out groups of tasks that report other metrics and never this one: its absence there is no failure.
+
+    Raises UsageError where one arm's runs of a group are scored by this metric and another's by other metrics.
+    """
     if all(row.group is None for row in results.rows):
         return results, []
     having, others = set[str | None](), set[str | None]()
+    scored_by: dict[tuple[str, str | None], set[str]] = {}
     for row in results.rows:
         if row.metrics or row.series:
             (having if row.has(metric) else others).add(row.group)
+        if row.status == "succeeded":
+            scored_by.setdefault((row.arm, row.group), set()).update(row.metrics, row.series)
+    for (arm, group), names in scored_by.items():
+        if group in having and names and metric not in names:
+            raise UsageError(
+                f"{results.label}: {arm!r} has no {metric!r} on {group}, but {', '.join(sorted(names)[:MOST_NAMED])}; arms "
+                "have to be scored alike"
+            )
     lacking = sorted(str(group) for group in others - having if group is not None) if having else []
     if not lacking:
         return results, []

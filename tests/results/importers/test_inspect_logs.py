@@ -407,3 +407,13 @@ def test_a_log_that_was_never_scored_is_refused_and_not_judged_as_failed(read: R
     path = pack(tmp_path / "a.eval", {**unpack(log("skill", 1)), "summaries.json": json.dumps(samples).encode()})
     with pytest.raises(UsageError, match=r"a\.eval: no sample was scored.*inspect score"):
         read(log("skill"), path)
+
+
+def test_logs_of_one_task_that_were_scored_by_other_scorers_are_not_compared(read: Read, tmp_path: Path) -> None:
+    _, second = (shutil.copy(log("epochs", number), tmp_path) for number in (0, 1))
+    path = Path(second)
+    path.write_text(path.read_text().replace('"letters"', '"grades"'))
+    results = read(tmp_path)
+    with pytest.raises(UsageError, match=r"has no 'letters' on words, but grades, .*arms have to be scored alike"):
+        answer(results, Compare(metric="letters"))
+    assert compared(results, metric="includes")["units"] == 8, "both have this one"

@@ -51,6 +51,11 @@ def as_results(
     notes = [note for reading in readings for note in reading.notes]
     if len(arms.fields) > 1:
         notes.append(f"arms are told apart by {', '.join(arms.fields)}")
+    if len(set(arms.names)) == len(runs) > 2 and overrides.arm is None:
+        notes.append(
+            f"each of the {len(runs)} runs is an arm of its own; where some are seeds of one arm, --arm-from and --seed-from say "
+            "which part of a path or which field is what, as in --arm-from 'path:([a-z]+)_[0-9]+' --seed-from 'path:_([0-9]+)'"
+        )
     reading = _account(runs, arms, readings, overrides, left_out) if runs else {}
     groups = _groups(runs)
     rows += _rows(runs, arms.names, states or {})
@@ -87,8 +92,8 @@ def _rows(runs: list[ForeignRun], arms: Sequence[str], states: Mapping[Path, Fil
         run = runs.pop()
         source, arm = run.source, next(names)
         own_directory = is_directory(source.path)
-        # Else several runs of one file that nothing tells apart; no log file is read twice.
-        if own_directory or (run.log is None and source.member is not None):
+        # Else several runs of one file that nothing tells apart, or samples of a log, which have numbers.
+        if own_directory or (run.repeat is None and source.member is not None):
             known = members.setdefault(resolve(source.path), set())
             if source.member in known:
                 raise UsageError(f"{source} is read twice; the same run cannot count twice")

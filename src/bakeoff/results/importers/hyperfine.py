@@ -13,7 +13,7 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.files import first_bytes, read_whole_json
-from bakeoff.results.importers.foreign import BY_FILE, DIRECTORY, ForeignRun, Item, Mean, Measure, Reading, Source
+from bakeoff.results.importers.foreign import BY_FILE, DIRECTORY, ForeignRun, Item, Log, Mean, Measure, Reading, Source
 
 TIME = "time_s"
 _START = re.compile(rb'\s*\{\s*"results"\s*:\s*\[\s*\{\s*"command"\s*:')
@@ -40,7 +40,7 @@ class Hyperfine:
             number = seen[path, place] = seen.get((path, place), -1) + 1
             place += f" #{number + 1}" if number else ""
             yield from _runs(path, place, result, labels, task)
-            means = [Mean(TIME, result["mean"], labels)] if task == "default" and not number else []
+            means = [Mean(TIME, result["mean"], labels, log=path)] if task == "default" and not number else []
             yield Reading(
                 "hyperfine", "", {TIME: Measure("minimize")}, means, _notes(path, place, result), labels=BY_FILE
             )
@@ -90,6 +90,7 @@ def _runs(
             labels=labels,
             header={"parameters": result.get("parameters") or {}},
             source=Source(path, member=f"{place}:{number}"),
+            log=Log(path),
             task=task,
             outcome="scored" if code == 0 else "failed",
             error=None if code == 0 else ended,

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import first_bytes, read_whole_json, read_whole_lines
+from bakeoff.results.importers.files import first_bytes, read_whole_json, read_whole_lines, seconds
 from bakeoff.results.importers.foreign import (
     BY_FILE,
     DIRECTORY,
     ForeignRun,
     Item,
+    Log,
     Mean,
     Measure,
     Message,
@@ -79,7 +80,7 @@ class Promptfoo:
         known: dict[str, Path] = {}
         counts: Counter[str] = Counter()
         for path in paths:
-            log = read_log(path)
+            log = read_eval(path)
             for row in log.rows:
                 if (other := known.setdefault(str(row.get("id") or id(row)), path)) != path:
                     raise UsageError(f"{path}: has the eval of {other}; the same results cannot count twice")
@@ -110,7 +111,7 @@ def _is_eval(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class Eval:
     """One eval: its results as `promptfoo eval -o` writes them, in the order of tests and prompts."""
 
     path: Path
@@ -118,21 +119,30 @@ class Log:
     prompts: Sequence[Mapping[str, Any]] = ()
     """One for each column of the eval, a prompt with a provider, with the totals that promptfoo shows."""
     version: str = ""
+    id: str = ""
+    created: float | None = None
     notes: list[str] = field(default_factory=list)
 
 
-def read_log(path: Path) -> Log:
+def read_eval(path: Path) -> Eval:
     """Read one eval. Raises UsageError where the file is torn, or a database has several evals."""
     if path.suffix == ".json":
         tree = read_whole_json(path, "promptfoo")
         results = tree["results"]
         version = str((tree.get("metadata") or {}).get("promptfooVersion", ""))
         prompts = results.get("prompts") or (results.get("table") or {}).get("head", {}).get("prompts") or ()
-        log = Log(path, _ordered(results.get("results") or ()), prompts, version)
+        log = Eval(
+            path,
+            _ordered(results.get("results") or ()),
+            prompts,
+            version,
+            str(tree.get("evalId") or ""),
+            seconds(results.get("timestamp")),
+        )
     elif path.suffix == ".jsonl":
         rows, torn = read_whole_lines(path)
         notes = [f"{path}: the last line is not whole and was left out; is the eval still running?"] if torn else []
-        log = Log(path, _ordered(rows), notes=notes)
+        log = Eval(path, _ordered(rows), notes=notes)
     else:
         log = _read_database(path)
     if not log.rows:
@@ -145,7 +155,7 @@ def _ordered(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return sorted(rows, key=lambda row: (row.get("testIdx") or 0, row.get("promptIdx") or 0))
 
 
-def _read_database(path: Path) -> Log:
+def _read_database(path: Path) -> Eval:
     from bakeoff.records.foreign_database import ForeignDatabase
 
     with ForeignDatabase(path) as database:
@@ -172,14 +182,15 @@ def _read_database(path: Path) -> Log:
             | {trees[name]: json.loads(row[name] or "null") for name in present if name in trees}
             for row in database.rows("eval_results", present, order="test_idx")
         ]
-        return Log(path, _ordered(rows), json.loads(evals[0]["prompts"] or "[]") if evals else ())
+        return Eval(path, _ordered(rows), json.loads(evals[0]["prompts"] or "[]") if evals else ())
 
 
 # -- runs
 
 
-def _runs(log: Log, counts: Counter[str]) -> Iterator[ForeignRun]:
+def _runs(log: Eval, counts: Counter[str]) -> Iterator[ForeignRun]:
     tasks = _task_names(log.rows)
+    own = Log(log.path, log.created, log.id)
     columns: dict[tuple[str, str], set[Any]] = {}
     for row in log.rows:
         columns.setdefault(_arm(row), set()).add(row.get("promptIdx"))
@@ -195,6 +206,7 @@ def _runs(log: Log, counts: Counter[str]) -> Iterator[ForeignRun]:
             labels=labels | {DIRECTORY: log.path.name},
             header=row,
             source=Source(log.path, member=str(row.get("id") or number)),
+            log=own,
             task=task,
             run=str(row["id"]) if row.get("id") else None,
             outcome=outcome,
@@ -214,7 +226,7 @@ def transcript(source: Source) -> Sequence[Message]:
 
 @latest
 def _results(path: Path) -> dict[str, Mapping[str, Any]]:
-    return {str(row.get("id") or number): row for number, row in enumerate(read_log(path).rows)}
+    return {str(row.get("id") or number): row for number, row in enumerate(read_eval(path).rows)}
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
@@ -287,12 +299,12 @@ def _digest(text: str) -> str:
 # -- what the eval says as a whole
 
 
-def _measures(log: Log) -> dict[str, Measure]:
+def _measures(log: Eval) -> dict[str, Measure]:
     named = {f"named/{name}": Measure("maximize") for row in log.rows for name in row.get("namedScores") or {}}
     return MEASURES | named
 
 
-def _means(log: Log) -> list[Mean]:
+def _means(log: Eval) -> list[Mean]:
     """Return the share of passed tests that promptfoo shows for each column, where columns have names of their own."""
     names = Counter((str(prompt.get("provider", "")), _short(str(prompt.get("label") or ""))) for prompt in log.prompts)
     means = []
@@ -301,12 +313,12 @@ def _means(log: Log) -> list[Mean]:
         totals = prompt.get("metrics") or {}
         tests = sum(totals.get(f"test{kind}Count") or 0 for kind in ("Pass", "Fail", "Error"))
         if tests and names[arm] == 1:
-            labels = {"provider": arm[0], "prompt": arm[1], DIRECTORY: log.path.name}
-            means.append(Mean("success", totals["testPassCount"] / tests, labels))
+            labels = {"provider": arm[0], "prompt": arm[1]}
+            means.append(Mean("success", totals["testPassCount"] / tests, labels, log=log.path))
     return means
 
 
-def _notes(log: Log) -> list[str]:
+def _notes(log: Eval) -> list[str]:
     notes = list(log.notes)
     answers = [row for row in log.rows if outcome_of(row) == "scored"]
     unchecked = sum(not (row.get("testCase") or {}).get("assert") for row in answers)

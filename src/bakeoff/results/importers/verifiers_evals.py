@@ -16,7 +16,17 @@ from typing import Any
 
 from bakeoff.errors import UsageError
 from bakeoff.results.importers.files import first_bytes, read_json, read_whole_lines
-from bakeoff.results.importers.foreign import DIRECTORY, ForeignRun, Item, Measure, Message, Outcome, Reading, Source
+from bakeoff.results.importers.foreign import (
+    DIRECTORY,
+    ForeignRun,
+    Item,
+    Log,
+    Measure,
+    Message,
+    Outcome,
+    Reading,
+    Source,
+)
 from bakeoff.results.importers.transcripts import conversation, latest, message_of
 from bakeoff.spec.workload import Scalar
 
@@ -94,6 +104,7 @@ def _run(path: Path, episode: Mapping[str, Any], default: str | None) -> Foreign
     return ForeignRun(
         labels={**_agent(episode["traces"], default), DIRECTORY: path.parent.name},
         source=Source(path, member=episode["id"]),
+        log=Log(path),
         task=f"{environment}/{name}",
         group=environment,
         run=episode["id"],

@@ -17,6 +17,7 @@ from bakeoff.results.importers.foreign import (
     DIRECTORY,
     ForeignRun,
     Item,
+    Log,
     Mean,
     Measure,
     Message,
@@ -66,7 +67,9 @@ class VerifiersResults:
                 "verifiers",
                 str((metadata.get("version_info") or {}).get("vf_version", "0.1")),
                 {REWARD: Measure("maximize")},
-                [Mean(REWARD, metadata["avg_reward"], labels)] if metadata.get("avg_reward") is not None else [],
+                [Mean(REWARD, metadata["avg_reward"], labels, log=path)]
+                if metadata.get("avg_reward") is not None
+                else [],
                 _notes(path, metadata, len(rollouts), torn),
             )
         if errors := counts["failed"] + counts["missing"]:
@@ -101,6 +104,7 @@ def _run(
         labels=labels,
         header={"metadata": metadata},
         source=Source(path, member=str(line)),
+        log=Log(path),
         task=f"{environment}/{rollout['example_id']}",
         group=environment,
         outcome=outcome,

@@ -135,6 +135,8 @@ class Crossed(Design):
         if self.groups or self.blocks > 1:
             return None
         d = difference(b, a)
+        if min(d.shape) < 2:  # so much is missing that a task or a seed alone is left
+            return None
         v = crossed_variance(d)
         return TwoWay(len(self.tasks), (effective_seeds(d),), v.task, (v.seed,), (v.cell,))
 

@@ -128,6 +128,9 @@ def earlier_runs(
     question = question if question is not None else Question()
     rows = [row for row in observations.rows if row.state != "missing"]
     lost = sum(row.state == "missing" and row.arm in (control, candidate) for row in observations.rows)
+    for arm in (control, candidate):
+        if all(row.arm != arm for row in rows):
+            raise UsageError(f"{observations.source}: every run of {arm!r} is missing, so nothing says how noisy it is")
     design = build_design(
         replace(observations, rows=rows), control, candidate,
         unpaired=question.unpaired, intersect=True,
