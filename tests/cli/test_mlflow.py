@@ -105,3 +105,42 @@ def test_the_reading_line_names_where_arms_come_from_and_parameters_can_name_the
     refused = bakeoff("compare", store, *METRIC[:4], "--arm-from", "params.nothing")
     assert refused.exit_code == 2 and "no such field; there are path, path:REGEX, arm, experiment" in refused.stderr
     assert "params.seed" in refused.stderr
+
+
+def nest(store: Path, parent: str, children: list[str]) -> None:
+    """Say of runs that they are nested in another one, as `mlflow.start_run(nested=True)` does."""
+    if store.is_dir():
+        for child in children:
+            tags = next(store.glob(f"*/{child}")) / "tags"
+            tags.mkdir(exist_ok=True)
+            (tags / "mlflow.parentRunId").write_text(parent)
+        return
+    with sqlite3.connect(store) as database:
+        rows = [("mlflow.parentRunId", parent, child) for child in children]
+        database.executemany("INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?)", rows)
+
+
+def test_a_run_that_only_holds_others_together_is_no_arm(bakeoff: Bakeoff, store: Path, tmp_path: Path) -> None:
+    rows = open_results([str(store)], tmp_path).rows
+    first, *others = (Path(row.run_id.rpartition(":")[2]).name for row in rows)
+    nest(store, first, others)
+    assert len(open_results([str(store)], tmp_path).rows) == 8, "it has metrics of theirs: it may be a run like them"
+    if store.is_dir():
+        for metric in next(store.glob(f"*/{first}/metrics")).iterdir():
+            shutil.rmtree(metric) if metric.is_dir() else metric.unlink()
+    else:
+        with sqlite3.connect(store) as database:
+            database.execute("DELETE FROM metrics WHERE run_uuid = ?", (first,))
+    assert len(open_results([str(store)], tmp_path).rows) == 7
+    assert "holds nested runs and none of their metrics" in bakeoff("compare", store, *METRIC).stdout
+
+
+def test_one_experiment_of_a_store_of_files_is_read(tmp_path: Path) -> None:
+    [experiment] = {meta.parent.parent for meta in (FIXTURES / "mlruns").glob("*/*/meta.yaml")}
+    assert len(open_results([str(experiment)], tmp_path / "root").rows) == 8
+
+
+def test_a_tag_whose_name_has_dots_can_name_the_arm(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(gzip.decompress((FIXTURES / "mlflow.db.gz").read_bytes()))
+    assert len(open_results([str(path)], tmp_path, {"arm": "tags.mlflow.runName"}).arms) > 2

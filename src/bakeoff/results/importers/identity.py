@@ -253,10 +253,20 @@ def _field(run: ForeignRun, name: str) -> str | None:
     """Return a label, or a field of the header by its dotted name, as text."""
     value = run.labels.get(name)
     if value is None:
-        value = run.header
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+        value = _nested(run.header, name)
     return None if value is None or isinstance(value, Mapping) else str(value)
+
+
+def _nested(header: Any, name: str) -> Any:
+    """Return the value at a dotted name; the keys of a tool have dots of their own, such as `params` and `model.lr`."""
+    if not isinstance(header, Mapping):
+        return None
+    if name in header:
+        return header[name]
+    parts = name.split(".")
+    heads = (".".join(parts[:end]) for end in range(1, len(parts)))
+    values = (_nested(header[head], name[len(head) + 1 :]) for head in heads if head in header)
+    return next((value for value in values if value is not None), None)
 
 
 def _fields(run: ForeignRun) -> list[str]:

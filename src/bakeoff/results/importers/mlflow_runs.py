@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,8 @@ NUMBERS = ("", "RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 MAX_FLOAT = 1.7976931348623157e308
 """What a database has for infinity."""
 META = "meta.yaml"
+PARENT = "mlflow.parentRunId"
+"""The tag of a nested run."""
 
 
 @dataclass(slots=True)
@@ -36,10 +37,12 @@ class Run:
     """One run of a tracking store."""
 
     source: Source
+    id: str
     name: str
     state: str
     experiment: str
     params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
     points: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     """(step, time, value) by metric."""
 
@@ -62,7 +65,7 @@ class Run:
                 DIRECTORY: directory,
             },
             source=self.source,
-            header={"name": self.name, "params": self.params},
+            header={"name": self.name, "params": self.params, "tags": self.tags},
             task=tracked.task,
             seed=tracked.seed,
             run=str(self.source),
@@ -74,7 +77,7 @@ class Run:
 
 
 class Mlflow:
-    """A database of MLflow, a directory of runs as files, or a directory that has either."""
+    """A database of MLflow, a directory of runs as files or one experiment in it, or a directory that has either."""
 
     name = "mlflow"
 
@@ -84,8 +87,7 @@ class Mlflow:
 
             return [path] if path.suffix in SUFFIXES and is_database(path, *TABLES) else []
         for place in (path, path / "mlruns"):
-            # Directories of experiments have a file of that name, too.
-            if any(b"run_id:" in first_bytes(meta, 1 << 12) for meta in islice(place.glob(f"*/*/{META}"), 100)):
+            if next(_metas_of_runs(place), None) is not None:
                 return [place]
         return self.claims(path / "mlflow.db") if (path / "mlflow.db").is_file() else []
 
@@ -93,6 +95,8 @@ class Mlflow:
         runs: list[tuple[Path, Run]] = []
         for path in paths:
             runs += [(path, run) for run in (_files(path) if path.is_dir() else _database(path))]
+        parents = _only_parents([run for _, run in runs])
+        runs = [(path, run) for path, run in runs if run.id not in parents]
         by_step = frozenset(
             name for _, run in runs for name, points in run.points.items() if len({step for step, _, _ in points}) > 1
         )
@@ -100,7 +104,22 @@ class Mlflow:
             yield run.as_run(by_step, path.name)
         lost = [run for _, run in runs if STATES[run.state] == "missing"]
         killed = [f"{len(lost)} of {len(runs)} runs were killed and count as missing: {lost[0].source}"] if lost else []
-        yield Reading("MLflow", notes=killed, labels=arm_label(run.tracked for _, run in runs))
+        notes = [*killed, *([_left_out(list(parents.values()))] if parents else [])]
+        yield Reading("MLflow", notes=notes, labels=arm_label(run.tracked for _, run in runs))
+
+
+def _only_parents(runs: Sequence[Run]) -> dict[str, Run]:
+    """Return runs, by id, that only hold others together, such as a sweep: none of their metrics is one of a nested run."""
+    nested: dict[str, set[str]] = {}
+    for run in runs:
+        if PARENT in run.tags:
+            nested.setdefault(run.tags[PARENT], set()).update(run.points)
+    return {run.id: run for run in runs if nested.get(run.id) and not nested[run.id] & run.points.keys()}
+
+
+def _left_out(parents: Sequence[Run]) -> str:
+    more = f" and {len(parents) - 1} more" if len(parents) > 1 else ""
+    return f"{parents[0].name!r}{more} hold{'' if more else 's'} nested runs and none of their metrics, and no run is made of that"
 
 
 def _database(path: Path) -> list[Run]:
@@ -113,7 +132,7 @@ def _database(path: Path) -> list[Run]:
         columns = ("run_uuid", "name", "status", "experiment_id", "lifecycle_stage")
         runs = {
             row["run_uuid"]: Run(
-                Source(path, member=row["run_uuid"]), row["name"] or row["run_uuid"], row["status"],
+                Source(path, member=row["run_uuid"]), row["run_uuid"], row["name"] or row["run_uuid"], row["status"],
                 str(experiments[row["experiment_id"]]),
             )
             for row in database.rows("runs", columns, order="start_time")
@@ -122,6 +141,9 @@ def _database(path: Path) -> list[Run]:
         for row in database.rows("params", ("run_uuid", "key", "value")):
             if row["run_uuid"] in runs:
                 runs[row["run_uuid"]].params[row["key"]] = row["value"]
+        for row in database.rows("tags", ("run_uuid", "key", "value")) if "tags" in database.tables else ():
+            if row["run_uuid"] in runs:
+                runs[row["run_uuid"]].tags[row["key"]] = row["value"]
         for row in database.rows("metrics", ("run_uuid", "key", "value", "timestamp", "step", "is_nan")):
             if row["run_uuid"] in runs:
                 value = math.nan if row["is_nan"] else row["value"]
@@ -132,7 +154,7 @@ def _database(path: Path) -> list[Run]:
 
 def _files(path: Path) -> list[Run]:
     runs = []
-    for meta in sorted(path.glob(f"*/*/{META}")):
+    for meta in sorted(_metas_of_runs(path)):
         directory, facts = meta.parent, _meta(meta)
         if facts.get("lifecycle_stage") != "active":
             continue
@@ -142,15 +164,22 @@ def _files(path: Path) -> list[Run]:
         except (KeyError, ValueError, IndexError) as error:
             raise UsageError(f"{meta}: has no status of MLflow's; was it cut off?") from error
         run = Run(
-            Source(directory), facts.get("run_name") or directory.name, state,
+            Source(directory), directory.name, facts.get("run_name") or directory.name, state,
             (_meta(experiment) if experiment.is_file() else {}).get("name", directory.parent.name),
         )  # fmt: skip
-        for name, file in _files_below(directory / "params"):
-            run.params[name] = file.read_text(encoding="utf-8")
+        for table, place in ((run.params, "params"), (run.tags, "tags")):
+            for name, file in _files_below(directory / place):
+                table[name] = file.read_text(encoding="utf-8")
         for name, file in _files_below(directory / "metrics"):
             run.points[name] = _metric(file)
         runs.append(run)
     return runs
+
+
+def _metas_of_runs(path: Path) -> Iterator[Path]:
+    """Yield the settings of runs in a store, or in one experiment of it. Experiments have a file of that name, too."""
+    for pattern in (f"*/*/{META}", f"*/{META}"):
+        yield from (meta for meta in path.glob(pattern) if b"run_id:" in first_bytes(meta, 1 << 12))
 
 
 def _files_below(directory: Path) -> list[tuple[str, Path]]:

@@ -88,6 +88,7 @@ class Log:
     run_id: str = ""
     name: str = ""
     group: str = ""
+    job_type: str = ""
     version: str = ""
     started_at: float = 0.0
     exit_code: int | None = None
@@ -100,7 +101,8 @@ class Log:
         columns = {key: (np.array(steps), np.array(values)) for key, (steps, values) in self.series.items()}
         numbers = {key: value for key, value in self.summary.items() if key not in columns and not key.startswith("_")}
         state = {None: "crashed", 0: "finished"}.get(self.exit_code, "failed")
-        return _run(Source(self.path), str(self.path), self.name, self.group, state, columns, numbers, self.config)
+        called = {"name": self.name, "group": self.group, "job_type": self.job_type}
+        return _run(Source(self.path), str(self.path), called, state, columns, numbers, self.config)
 
 
 def read_log(path: Path) -> Log:
@@ -176,10 +178,11 @@ def _add(log: Log, number: int, content: bytes) -> None:
     match number:
         case 21:  # header: version_info (1), producer (1)
             log.version = _text(dict(fields(_bytes(dict(fields(content)), 1))), 1).partition("+")[0]
-        case 17:  # run: run_id (1), config (4), run_group (6), display_name (8), start_time (17)
+        case 17:  # run: run_id (1), config (4), run_group (6), job_type (7), display_name (8), start_time (17)
             run = dict(fields(content))
             log.run_id = _text(run, 1) or log.run_id
             log.name, log.group = _text(run, 8) or log.run_id, _text(run, 6) or log.group
+            log.job_type = _text(run, 7) or log.job_type
             log.config |= _config(_bytes(run, 4))
             time = dict(fields(_bytes(run, 17)))  # seconds (1), nanoseconds (2)
             log.started_at = float(time.get(1, 0)) + float(time.get(2, 0)) / 1e9
@@ -311,8 +314,7 @@ def of_api(run: Any) -> ForeignRun:
     return _run(
         Source(Path(f"{ONLINE}{label}")),
         label,
-        run.name,
-        str(getattr(run, "group", None) or ""),
+        {"name": run.name, **{key: str(getattr(run, key, None) or "") for key in ("group", "job_type")}},
         run.state,
         History(run),
         {},
@@ -323,19 +325,18 @@ def of_api(run: Any) -> ForeignRun:
 def _run(
     source: Source,
     label: str,
-    name: str,
-    group: str,
+    called: Mapping[str, str],
     state: str,
     series: Mapping[str, Column],
     metrics: Mapping[str, float],
     config: Mapping[str, Any],
 ) -> ForeignRun:
-    """Arm, task and seed from the run's configuration, else from its group and name."""
-    tracked = Tracked.of(config, name, group)
+    """Return a run whose arm, task and seed are from its configuration, else from what it is called: group and name."""
+    tracked = Tracked.of(config, called["name"], called["group"])
     return ForeignRun(
         labels={"arm": tracked.arm},
         source=source,
-        header={"name": name, "group": group or None, "config": config},
+        header={**{key: value or None for key, value in called.items()}, "config": config},
         task=tracked.task,
         seed=tracked.seed,
         run=label,
