@@ -29,9 +29,17 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 """What Python puts for bytes of a file name that are not UTF-8. No output can be encoded with one."""
 
 
+_DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""They change the order in which text is read (CVE-2021-42574). Right-to-left text does not need them."""
+
+
 def printable(text: str) -> str:
-    """Text from outside without terminal escapes and control characters: a run's output must not drive a terminal."""
-    return _SURROGATES.sub("\ufffd", _ESCAPES.sub("", text))
+    """Text from outside without terminal escapes and control characters: a run's output must not drive a terminal.
+
+    Characters that would show text in another order stand there by their names, such as `\\u202e`.
+    """
+    text = _SURROGATES.sub("\ufffd", _ESCAPES.sub("", text))
+    return text if text.isascii() else _DIRECTIONS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def paragraph(text: str) -> str:

@@ -343,6 +343,14 @@ class Recorded:
         )
         return {int(position): TrajectoryIndex(*index) for position, *index in rows}
 
+    def trajectory(self, position: int) -> TrajectoryIndex | None:
+        """The trajectory of one run, by the run's position; None where it recorded none."""
+        rows = self.database.rows(
+            "SELECT path, steps, reward, bytes FROM trajectories WHERE edition_id = ? AND position = ?",
+            (self.edition_id, position),
+        )
+        return next((TrajectoryIndex(*index) for index in rows), None)
+
     def _named(self, names: Sequence[str], table: str, which: str = "", *values: int) -> list[dict[str, Any]]:
         """Rows of this edition as {column: value}."""
         rows = self.database.rows(

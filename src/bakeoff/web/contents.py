@@ -19,7 +19,7 @@ from bakeoff.spec.registry import NATIVE
 from bakeoff.text import duration, flat, number, utc
 from bakeoff.verdicts.answer import Block, Notes, answer
 from bakeoff.verdicts.comparison import Exploratory, explore
-from bakeoff.verdicts.observations import observe
+from bakeoff.verdicts.observations import caveats_of, observe
 from bakeoff.verdicts.question import Compare
 from bakeoff.verdicts.questions.compare import CompareAnswer
 from bakeoff.verdicts.questions.retries import retry_table, retry_warnings
@@ -118,6 +118,18 @@ class Contents:
             return answer(self.results, self.question, verb="report")
         except BakeoffError as error:
             return str(error)
+
+    @cached_property
+    def self_reported(self) -> tuple[str, ...]:
+        """Arms whose runs could have written a metric that is judged or shown themselves."""
+        return tuple(
+            dict.fromkeys(arm for name in self.main for arm in caveats_of(self.results.rows, name).self_reported)
+        )
+
+    @cached_property
+    def ablations(self) -> list[Ablations]:
+        """What each ablation changes against its base arm."""
+        return ablations(self)
 
 
 def is_finite_number(value: object) -> bool:

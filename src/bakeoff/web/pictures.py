@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from bakeoff.web import comparisons as of_comparisons
 from bakeoff.web.arms import Axis, Curve, Lane, Point
 from bakeoff.web.comparisons import Differences, Effect, Resampled
 from bakeoff.web.contents import Ablations, Contents, is_finite_number
-from bakeoff.web.drawing import page_element
+from bakeoff.web.drawing import NoPicture, Picture, page_element
 from bakeoff.web.figure import INK, Band, Figure, Line, Mark, Panel
 
 MOST_PANELS = 12
@@ -267,20 +266,15 @@ _COLOURS = {"better": 2, "worse": 1, "equivalent": 0, "undecided": INK}
 """Verdicts in the palette: green, vermilion, blue, ink."""
 
 
-def pictures(contents: Contents, ablations: Sequence[Ablations]) -> dict[str, list[dict[str, Any]]]:
-    """Every picture of the front page in reading order, by the section that it belongs to.
-
-    Each is what the template macro `picture` takes: a drawn figure, or the reason why there is none.
-    """
-    names = ("forest", "verdicts", "values", "cost", "ablations")
-    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for section, slug, make in _planned(contents, ablations):
+def pictures(contents: Contents, section: str) -> list[Picture | NoPicture]:
+    """Every picture of a section of the front page, or the reason why there is none."""
+    drawn: list[Picture | NoPicture] = []
+    for slug, make in _planned(contents, section):
         try:
-            element = page_element(slim(make()), slug)
+            drawn.append(page_element(slim(make()), slug))
         except BakeoffError as error:
-            element = {"slug": slug, "reason": str(error)}
-        sections[section].append(element)
-    return sections
+            drawn.append(NoPicture(slug, str(error)))
+    return drawn
 
 
 def slim(figure: Figure) -> Figure:
@@ -306,35 +300,37 @@ def slim(figure: Figure) -> Figure:
     return replace(figure, panels=panels)
 
 
-def _planned(contents: Contents, ablations: Sequence[Ablations]) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
-    """Section, slug, and the function that makes the figure. It raises BakeoffError where there is nothing to draw."""
+def _planned(contents: Contents, section: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Slug, and the function that makes the figure. It raises BakeoffError where there is nothing to draw."""
     verdict, main = contents.verdict, contents.main
-    if isinstance(verdict, CompareAnswer):
+    if section == "forest" and isinstance(verdict, CompareAnswer):
         for standing in verdict.standings:
             if any(line.effect is not None for line in standing.lines):
-                yield "forest", f"effects-{standing.metric}", partial(_effects, contents, standing)
-    if isinstance(verdict, CompareAnswer) and verdict.sequential is not None:
+                yield f"effects-{standing.metric}", partial(_effects, contents, standing)
+    if section == "pairs" and isinstance(verdict, CompareAnswer) and verdict.sequential is not None:
         if verdict.sequential.pairs:
-            yield "verdicts", "e-process", partial(of_comparisons.e_process, verdict.sequential)
-            yield "verdicts", "differences", partial(draw, "differences", contents.results, Plot())
-    elif isinstance(verdict, CompareAnswer):
+            yield "e-process", partial(of_comparisons.e_process, verdict.sequential)
+            yield "differences", partial(draw, "differences", contents.results, Plot())
+    elif section == "pairs" and isinstance(verdict, CompareAnswer):
         for observations in verdict.observations:
             make = partial(_verdict_pairs, contents, verdict, observations.metric)
-            yield "verdicts", f"differences-{observations.metric}", make
-    for metric in main[:3]:
-        yield "values", f"distribution-{metric}", partial(_distribution, contents, metric)
-    # The declared metric by step, or the first two that were logged. Curves of many arms cannot be told apart:
-    # ablations are left out, then the last arms.
-    logged = contents.results.logged
-    arms = tuple(contents.arms if len(contents.arms) <= 8 else contents.base_arms[:14])
-    for name in [name for name in main if name in logged][:2] or logged[:2]:
-        plot = Plot(metric=name, only_tasks=tuple(contents.tasks[:MOST_PANELS]), arms=arms)
-        yield "values", f"curves-{name}", partial(draw, "curves", contents.results, plot)
-    if contents.cost_metric and main:
-        yield "cost", "cost-quality", partial(_cost, contents, contents.cost_metric, main[0])
-    for group in ablations[:3]:
-        if any(delta.line.effect is not None for delta in group.deltas):
-            yield "ablations", f"ablations-{group.metric}", partial(_ablation_effects, contents, group)
+            yield f"differences-{observations.metric}", make
+    if section == "values":
+        for metric in main[:3]:
+            yield f"distribution-{metric}", partial(_distribution, contents, metric)
+        # The declared metric by step, or the first two that were logged. Curves of many arms cannot be told apart:
+        # ablations are left out, then the last arms.
+        logged = contents.results.logged
+        arms = tuple(contents.arms if len(contents.arms) <= 8 else contents.base_arms[:14])
+        for name in [name for name in main if name in logged][:2] or logged[:2]:
+            plot = Plot(metric=name, only_tasks=tuple(contents.tasks[:MOST_PANELS]), arms=arms)
+            yield f"curves-{name}", partial(draw, "curves", contents.results, plot)
+    if section == "cost" and contents.cost_metric and main:
+        yield "cost-quality", partial(_cost, contents, contents.cost_metric, main[0])
+    if section == "ablations":
+        for group in contents.ablations[:3]:
+            if any(delta.line.effect is not None for delta in group.deltas):
+                yield f"ablations-{group.metric}", partial(_ablation_effects, contents, group)
 
 
 def _effects(contents: Contents, standing: Standings) -> Figure:

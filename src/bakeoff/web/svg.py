@@ -101,18 +101,16 @@ def draw_figure(figure: Figure) -> str:
     )
 
 
-def colour_on_page(colour: int) -> str:
-    """Return the colour of an arm as a legend on a page names it."""
-    return _page_paint(colour)
+def colour_class(colour: int) -> str:
+    """Return the class of the style sheet that has the colour of an arm."""
+    return "ink" if colour == style.INK else f"c{colour % len(style.PALETTE)}"
 
 
 # -- colours and text
 
 
 def _page_paint(colour: int | str) -> str:
-    if isinstance(colour, int):
-        colour = "ink" if colour == style.INK else f"c{colour % len(style.PALETTE)}"
-    return f"var(--{colour})"
+    return f"var(--{colour_class(colour) if isinstance(colour, int) else colour})"
 
 
 def _file_paint(colour: int | str) -> str:

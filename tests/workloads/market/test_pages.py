@@ -21,7 +21,8 @@ from bakeoff.records.layout import EditionPaths
 from bakeoff.results.editions import edition_results
 from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Rule
-from bakeoff.web.folder import Page, write
+from bakeoff.web.folder import write
+from bakeoff.web.page import Page
 from bakeoff.workloads.market import pages as made
 from bakeoff.workloads.market.outputs import ACTIONS
 from bakeoff.workloads.market.pages import charts, content
@@ -76,7 +77,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> bakeoff.Experiment:
 @pytest.fixture(scope="module")
 def pages(kept: bakeoff.Experiment) -> dict[str, Page]:
     with closing(Edition.open(kept.edition)) as edition:
-        return {page.slug: page for page in made.pages(Contents(edition_results(edition)))}
+        return {page.slug: page for page in made.report_pages(Contents(edition_results(edition)))}
 
 
 class Tags(HTMLParser):
@@ -110,13 +111,15 @@ def rows(text: str) -> list[dict[str, str]]:
 @pytest.mark.slow
 def test_pages_have_their_names_and_are_sound_html_without_addresses_outside(pages: dict[str, Page]) -> None:
     assert list(pages) == ["summary", "equity", "prices", "timeline", "detailed", "social"]
-    exported = {name for page in pages.values() for name in page.files}
+    exported = {name for page in pages.values() for name in page.files if not name.startswith("assets/")}
     assert exported == {"metrics.csv", "actions.csv", "equity.csv"}
     known = {"index.html", *exported, *(f"{slug}.html" for slug in pages)}
     for page in pages.values():
         tags = Tags(page.html)
         assert not tags.open
-        assert all(link in known or link.startswith("#") for link in tags.links)
+        for picture in page.body().pictures:
+            known |= {f"assets/{picture.slug}.svg", f"assets/{picture.slug}.csv", f"table-{picture.slug}.html"}
+        assert all(link.partition("#")[0] in known or link.startswith("#") for link in tags.links)
 
 
 @pytest.mark.slow
@@ -160,7 +163,8 @@ def test_the_same_results_give_the_same_pages_in_a_report_of_the_usual_kind(
     kept: bakeoff.Experiment, pages: dict[str, Page], tmp_path: Path
 ) -> None:
     with closing(Edition.open(kept.edition)) as edition:
-        assert {page.slug: page for page in made.pages(Contents(edition_results(edition)))} == pages
+        again = made.report_pages(Contents(edition_results(edition)))
+        assert {page.slug: page.html for page in again} == {slug: page.html for slug, page in pages.items()}
         written = write(edition_results(edition), tmp_path / "report")
     assert not written.problems
     for name in ("summary.html", "detailed.html", "timeline.html", "actions.csv", "metrics.csv", "equity.csv"):
@@ -174,7 +178,7 @@ def test_runs_without_files_still_have_summary_and_equity_and_pages_say_how_to_k
     for files in (bare / "runs").glob("*/out"):
         shutil.rmtree(files)
     with closing(Edition.open(EditionPaths(bare))) as edition:
-        found = {page.slug: page for page in made.pages(Contents(edition_results(edition)))}
+        found = {page.slug: page for page in made.report_pages(Contents(edition_results(edition)))}
     assert "<svg" in found["equity"].html and "P&amp;L" in found["summary"].html
     for slug in ("prices", "timeline", "detailed", "social"):
         assert "outputs = true" in found[slug].html and not found[slug].files

@@ -15,12 +15,13 @@ from bakeoff.errors import UsageError
 from bakeoff.results.importing import identified
 from bakeoff.results.sources import open_results
 from bakeoff.results.table import Results
+from bakeoff.text import number
 from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Dots, Figure, Panel, Rule
-from bakeoff.web.runs import STATUSES, shown
 from bakeoff.workloads.schedsim import pages as policies
 from bakeoff.workloads.schedsim.sweep_files import read_runs_csv
 from support.processes import Lab
+from support.reports import parts_of_runs, table_of
 
 SMOKE = Path(__file__).parents[3] / "examples/sweep/smoke.json"
 PICTURES = (
@@ -77,9 +78,10 @@ def test_files_of_another_tool_are_enough_and_links_lead_to_them(lab: Lab, forei
     before = sorted(foreign.rglob("*"))
     told = lab.look("report", "--exp_dir", foreign, "--out_dir", lab.place / "report").stdout
     assert "runs=12" in told and sorted(foreign.rglob("*")) == before
-    names = (lab.place / "report/assets/names.js").read_text()
-    home = re.search(r'"home":"([^"]+)"', names)
-    assert home is not None and (lab.place / "report" / home[1]).resolve() == (foreign / "runs").resolve()
+    for run, parts in parts_of_runs(lab.place / "report").items():
+        if "Files" in parts:
+            link = re.search(r'href="([^"]+)/meta.json"', parts["Files"])
+            assert link is not None and (lab.place / "report" / link[1]).resolve() == (foreign / "runs" / run).resolve()
     text = (lab.place / "report/index.html").read_text()
     assert "full (1 failed)" in text and "exit code 3" in text and "nothing is known of the code" in text
 
@@ -94,17 +96,14 @@ def test_a_table_of_runs_is_enough_too(lab: Lab, foreign: Path) -> None:
     lab.look("collect", "--exp_dir", foreign, "--out_csv", table)
     lab.look("report", "--exp_dir", foreign, "--runs_csv", table, "--out_dir", lab.place / "csv")
     recorded = {
-        run.run_id: (run.status, shown(run.metrics.get("makespan_p95_ms"))) for run in read_directory(foreign).rows
+        run.run_id: (run.status, number(run.metrics["makespan_p95_ms"]) if "makespan_p95_ms" in run.metrics else "")
+        for run in read_directory(foreign).rows
     }
-    assert _facts(lab.place / "csv/assets/runs-0.js") == recorded
+    table = table_of(lab.place / "csv/assets/runs.js")
+    assert dict(zip(table["run"], zip(table["status"], table["makespan_p95_ms"], strict=True), strict=True)) == recorded
     (lab.place / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="not a table of a sweep: it has no run_id"):
         read_runs_csv(lab.place / "other.csv", foreign)
-
-
-def _facts(script: Path) -> dict[str, tuple[str, float | None]]:
-    found = json.loads(script.read_text().removeprefix("bakeoff.rows(").removesuffix(");\n"))
-    return {run: (STATUSES[found["status"][n]], found["metrics"][0][n]) for n, run in enumerate(found["id"])}
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from bakeoff.workloads.tasks.model import Repository
 from bakeoff.workloads.tasks.pages import diff_lines
 from bakeoff.workloads.tasks.start import StartState, start_state
 from support.processes import Lab
+from support.reports import parts_of_runs
 from workloads.tasks.scripted import ScriptedModel, say
 from workloads.tasks.small import write_task
 from workloads.tasks.tasked import commit, task_on
@@ -145,8 +146,8 @@ def test_strange_runs_are_scored_exported_and_reported_beside_the_others(lab: La
     for verb in ("summarize", "status", "compare"):
         lab.look(verb, name, code=None)
     lab.look("report", name)
-    pages = {page.name: page.read_text() for page in (lab.directory(name) / "report").glob("rollout-*.html")}
-    assert len(pages) == 6 and not any("cannot be shown" in page for page in pages.values())
+    runs = parts_of_runs(lab.directory(name) / "report")
+    assert len(runs) == 6 and not any("cannot be" in html for parts in runs.values() for html in parts.values())
     lab.look("collect", name)
 
 
@@ -162,6 +163,7 @@ def test_one_run_with_damaged_files_leaves_the_report_of_the_others_as_it_is(lab
     (first / "trajectory.jsonl.zst").write_bytes(b"nothing that can be read")
     (second / "evaluation_results.json").write_bytes(b"\xff[")
     lab.look("report", "bench")
-    pages = {page.name: page.read_text() for page in (lab.directory("bench") / "report").glob("rollout-*.html")}
-    assert len(pages) == 3 and sum("cannot be shown" in page for page in pages.values()) == 1
+    runs = parts_of_runs(lab.directory("bench") / "report")
+    assert len(runs) == 3 and sum("cannot be shown" in "".join(parts.values()) for parts in runs.values()) == 1
+    assert sum("cannot be read" in parts.get("Transcript", "") for parts in runs.values()) == 1
     lab.cli("export", "bench", "--format", "jsonl", cwd=lab.place, code=None)

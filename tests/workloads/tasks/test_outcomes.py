@@ -7,6 +7,7 @@ import json
 import pytest
 
 from support.processes import Lab
+from support.reports import parts_of_runs
 from workloads.tasks.scripted import Failure, ScriptedModel, say
 from workloads.tasks.small import MEND, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
@@ -129,8 +130,7 @@ def test_every_try_counts_whatever_an_agent_leaves(lab: Lab, kind: str) -> None:
     again = json.loads(lab.cli("eval", "outcomes", "-j2", "--json", cwd=lab.place).stdout)
     assert [(row["before"], row["after"]) for row in again["results"]] == [(0.0, 0.0)] * len(agents)
     lab.look("report", "outcomes")
-    pages = [page.read_text() for page in (lab.directory("outcomes") / "report").glob("rollout-*.html")]
-    assert len(pages) == len(agents)
+    assert len(parts_of_runs(lab.directory("outcomes") / "report")) == len(agents)
     lab.cli("export", "outcomes", "--format", "jsonl", cwd=lab.place)
 
 

@@ -22,7 +22,7 @@ from bakeoff.web.arms import Axis, Curve, curves_by_metric, mean_over_rollouts, 
 from bakeoff.web.contents import Contents, is_finite_number
 from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import Figure, Panel, Rule
-from bakeoff.web.folder import Page, environment
+from bakeoff.web.page import Page, WorkloadPages
 from bakeoff.web.pictures import slim
 from bakeoff.workloads.gridworld.levels import LEVELS
 from bakeoff.workloads.gridworld.params import GridworldParams
@@ -40,6 +40,11 @@ UPDATES = {
     "grad_norm": "norm of the gradient",
 }
 SPEED = "steps/s"
+PLAYER = {
+    f"assets/gridworld-{path.name}": path.read_text("utf-8")
+    for path in sorted((Path(__file__).parent / "player").iterdir())
+}
+"""Script and style sheet of replays."""
 MOST_LEVELS = 12
 """Levels that are drawn."""
 
@@ -71,25 +76,25 @@ class Training:
         return np.cumsum(self.series["processor_s"][1])[at], values
 
 
-def pages(contents: Contents) -> list[Page]:
+def report_pages(contents: Contents) -> list[Page]:
     """The page `learning`; none while no run has finished."""
     runs = _trainings(contents)
     if not runs:
         return []
     trained = [run for run in runs if not run.params.is_reference]
     headline = _learnt(trained)
-    html = (
-        environment(Path(__file__).parent)
-        .get_template("learning.html.j2")
-        .render(
-            headline=headline,
-            arms=_arms(runs),
-            pictures=[page_element(slim(figure), slug) for slug, figure in _figures(contents, trained).items()],
-            replay=_replay(contents, trained),
-            pairing=_pairing(contents, trained),
-        )
-    )
-    return [Page("Learning", "learning", html, headline)]
+
+    def data() -> dict[str, Any]:
+        return {
+            "headline": headline,
+            "arms": _arms(runs),
+            "pictures": [page_element(slim(figure), slug) for slug, figure in _figures(contents, trained).items()],
+            "replay": _replay(contents, trained),
+            "pairing": _pairing(contents, trained),
+        }
+
+    template = Path(__file__).with_name("learning.html.j2")
+    return [Page("Learning", "learning", template, data, headline, files=PLAYER, scripts=("gridworld-replay.js",))]
 
 
 def _trainings(contents: Contents) -> list[Training]:
@@ -351,3 +356,6 @@ def _pairing(contents: Contents, trained: Sequence[Training]) -> dict[str, Any] 
         "worth in unpaired seeds",
     ]
     return {"headers": headers, "rows": rows, "notes": notes}
+
+
+pages = WorkloadPages(report_pages)

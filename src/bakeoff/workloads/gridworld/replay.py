@@ -63,16 +63,22 @@ def write_html(episodes: Sequence[Episode], path: Path) -> None:
 
 def as_html(episodes: Sequence[Episode], *, playing: bool = True) -> str:
     """A part of a page that plays episodes side by side, at once if `playing`, or else when its button is pressed."""
-    facts = {"episodes": [_for_script(episode) for episode in episodes], "colours": COLOURS, "playing": playing}
-    player: str = _macros().player(facts, FRAMES_PER_SECOND)  # Markup, which templates take as it is
+    facts = {
+        "episodes": [_for_script(episode) for episode in episodes],
+        "colours": COLOURS,
+        "playing": playing,
+        "speed": FRAMES_PER_SECOND,
+    }
+    player: str = _macros().player(facts)  # Markup, which templates take as it is
     return player
 
 
 def _macros() -> Any:
     """The macros of the template. jinja2 is imported when a page is written, not before."""
-    from bakeoff.web.folder import environment
+    from bakeoff.web.page import environment
 
-    return environment(Path(__file__).parent).get_template("replay.html.j2").module
+    here = Path(__file__).parent
+    return environment(here, here / "player").get_template("replay.html.j2").module
 
 
 def _for_script(episode: Episode) -> dict[str, Any]:

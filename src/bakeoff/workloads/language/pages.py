@@ -21,7 +21,7 @@ from bakeoff.web.arms import Curve, curves_by_metric, learning_curves, t_interva
 from bakeoff.web.contents import Contents
 from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import Figure, Panel
-from bakeoff.web.folder import Page, environment
+from bakeoff.web.page import Page, WorkloadPages
 from bakeoff.web.pictures import slim
 from bakeoff.workloads.language.params import COMPLETIONS, LanguageParams
 
@@ -60,7 +60,7 @@ class Training:
         return float(self.series[METRIC][1][-1])
 
 
-def pages(contents: Contents) -> list[Page]:
+def report_pages(contents: Contents) -> list[Page]:
     """The page `training`; none while no run has finished."""
     trained = [
         Training(run, dict(run.series)) for run in contents.runs if run.status == "succeeded" and METRIC in run.series
@@ -72,19 +72,18 @@ def pages(contents: Contents) -> list[Page]:
     params = {cell.arm: LanguageParams.model_validate(cell.params) for cell in contents.cells.values()}
     start = next((arm for arm in by_arm if params[arm].steps == 0), None)
     learnt, noise = f"{_learnt(by_arm, start)}{_fallen(by_arm, params)}", _noise(by_arm, params)
-    html = (
-        environment(Path(__file__).parent)
-        .get_template("training.html.j2")
-        .render(
-            learnt=learnt,
+
+    def data() -> dict[str, Any]:
+        return {
+            "learnt": learnt,
             **_summary(by_arm, params, start, noise),
-            pooled=_pooled(by_arm, params),
-            pictures=[page_element(slim(figure), slug) for slug, figure in _figures(contents, by_arm).items()],
-            answers=_answers(by_arm),
-        )
-    )
+            "pooled": _pooled(by_arm, params),
+            "pictures": [page_element(slim(figure), slug) for slug, figure in _figures(contents, by_arm).items()],
+            "answers": _answers(by_arm),
+        }
+
     aside = f" On single seeds, the two equal arms of the A/A pair differ by {noise}." if noise else ""
-    return [Page("Training", "training", html, learnt + aside)]
+    return [Page("Training", "training", Path(__file__).with_name("training.html.j2"), data, learnt + aside)]
 
 
 # -- what was learnt
@@ -302,3 +301,6 @@ def _group(frame: pl.DataFrame) -> Group:
         marked = [(space, text, plan) for (space, text), plan in zip(split, row["planning"], strict=False)]
         answers.append(Answer(row["reward"] > 0.5, marked))
     return Group(int((frame["reward"] > 0.5).sum()), frame.height, answers)
+
+
+pages = WorkloadPages(report_pages)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from bakeoff.stats.evidence import Interval
 from bakeoff.web.arms import Lane, height_for, lanes, t_interval
 from bakeoff.web.comparisons import Effect, forest
 from bakeoff.web.contents import Contents, is_finite_number
-from bakeoff.web.drawing import image, page_element
+from bakeoff.web.drawing import page_element
 from bakeoff.web.figure import Figure, Panel, Rule
-from bakeoff.web.folder import Page, environment
+from bakeoff.web.page import Page, WorkloadPages
 
 FLOW_TIMES = {"mean": "flow_time_mean_ms", "p50": "flow_time_p50_ms", "p95": "flow_time_p95_ms"}
 """From arrival to end: what a user waits for."""
@@ -31,7 +32,7 @@ FULL = "full"
 _COUNTED = " Failed and missing runs are counted beside the name"
 
 
-def pages(contents: Contents) -> list[Page]:
+def report_pages(contents: Contents) -> list[Page]:
     """The page `policies`, for results whose runs report a makespan. Its figures are SVG files too."""
     if MAKESPANS["p95"] not in contents.metrics:
         return []
@@ -45,20 +46,15 @@ def pages(contents: Contents) -> list[Page]:
         drawn["ablation_deltas_full_flow_time_ratio"] = ratios
     if (ratios := ablations(contents, "p95 makespan", MAKESPANS["p95"])) is not None:
         drawn["ablation_deltas_full_p95_ratio"] = ratios
-    files: dict[str, str | bytes] = {f"assets/{name}.svg": image(figure, "svg") for name, figure in drawn.items()}
     policies = f"{_listed('policy', 'policies', contents.base_arms)}; {_listed('scale', 'scales', contents.tasks)}"
     if contents.ablated:
         names = list(dict.fromkeys(cell.ablation for cell in contents.ablated.values()))
         policies += f"; {_listed('ablation', 'ablations', names)}"
-    html = (
-        environment(Path(__file__).parent)
-        .get_template("policies.html.j2")
-        .render(
-            policies=policies,
-            pictures=[page_element(figure, name, f"assets/{name}.svg") for name, figure in drawn.items()],
-        )
-    )
-    return [Page("Policies", "policies", html, files=files)]
+
+    def data() -> dict[str, Any]:
+        return {"policies": policies, "pictures": [page_element(figure, name) for name, figure in drawn.items()]}
+
+    return [Page("Policies", "policies", Path(__file__).with_name("policies.html.j2"), data)]
 
 
 def _listed(singular: str, plural: str, names: Sequence[str]) -> str:
@@ -190,3 +186,6 @@ def _lost(runs: Sequence[Row]) -> tuple[int, int]:
     """How many runs failed, and how many are missing."""
     failed = sum(run.status in ("failed", "timeout") for run in runs)
     return failed, sum(run.status != "succeeded" for run in runs) - failed
+
+
+pages = WorkloadPages(report_pages)

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from bakeoff.web.contents import Contents
-from bakeoff.web.folder import Page, write_pages
+from bakeoff.web.folder import write_pages
+from bakeoff.web.page import Page, WorkloadPages
 from bakeoff.workloads.market.outputs import Run
 from bakeoff.workloads.market.pages import content
 from bakeoff.workloads.market.pages.runs import Curve, Played, played
 
 
-def pages(contents: Contents) -> list[Page]:
-    """Return the pages of a report; the entry point of the group `bakeoff.pages`."""
+def report_pages(contents: Contents) -> list[Page]:
+    """Return the pages of a report."""
     return _pages(played(contents.runs), f"{contents.label}.")
 
 
@@ -61,3 +62,6 @@ def write_campaign(campaign: Sequence[tuple[str, Run, Path]], comparison: Mappin
     made = [content.front_page(runs, comparison, directory), *_pages(runs)]
     slim = [replace(page, files={name: page.files[name] for name in page.files if name not in own}) for page in made]
     write_pages(slim, directory, comparison["benchmarkId"])
+
+
+pages = WorkloadPages(report_pages)

@@ -13,7 +13,7 @@ import numpy as np
 from bakeoff.stats import curves
 from bakeoff.web.arms import Curve as Series
 from bakeoff.web.arms import learning_curves
-from bakeoff.web.drawing import page_element
+from bakeoff.web.drawing import Picture, page_element
 from bakeoff.web.figure import INK, Dots, Figure, Line, Mark, Panel, Rule, Ticks, dash
 from bakeoff.web.pictures import slim
 from bakeoff.workloads.market.pages.runs import Played, Rows, arms_of, tasks_of
@@ -22,7 +22,7 @@ MAX_PANELS = 12
 """Tasks in one figure."""
 
 
-def drawn(figure: Figure, slug: str) -> dict[str, Any]:
+def drawn(figure: Figure, slug: str) -> Picture:
     """Return a figure as the macro `picture` of the report takes it; `slug` keeps ids of drawings apart."""
     return page_element(slim(figure), slug)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.text import number as shown
-from bakeoff.web.folder import Page, environment
+from bakeoff.web.page import Page, macro
 from bakeoff.workloads.market.pages import charts
 from bakeoff.workloads.market.pages.runs import (
     Mean,
@@ -29,6 +29,7 @@ from bakeoff.workloads.market.pages.runs import (
 )
 
 TEMPLATES = Path(__file__).parent / "templates"
+SCRIPT = Path(__file__).with_name("market-actions.js")
 MAX_LOGS = 60
 """Up to this many runs all have their log on the page; beyond, one for each agent and task."""
 MAX_LOG_BYTES = 1_500_000
@@ -45,15 +46,13 @@ _CLAIMS = {"1": "favourable", "0": "nothing new", "-1": "unfavourable"}
 
 
 def _page(title: str, slug: str, files: Mapping[str, str] | None = None, **values: Any) -> Page:
-    """Render the template of a page; `files` are the tables that it links to."""
-    html = environment(TEMPLATES).get_template(f"{slug}.html.j2").render(**values)
-    return Page(title, slug, html, files=files or {})
+    """Return a page with the template of its name; `files` are the tables that it links to."""
+    return Page(title, slug, TEMPLATES / f"{slug}.html.j2", lambda: values, files=files or {})
 
 
-def _part(macro: str, *values: Any) -> str:
-    """Render one macro alone, for parts whose size decides how many of them a page has. The result is Markup."""
-    part: str = getattr(environment(TEMPLATES).get_template("macros.html.j2").module, macro)(*values)
-    return part
+def _part(name: str, *values: Any) -> str:
+    """Render one macro alone, for parts whose size decides how many of them a page has."""
+    return macro(TEMPLATES / "macros.html.j2", name, *values)
 
 
 def summary_page(runs: Sequence[Played]) -> Page:
@@ -207,10 +206,10 @@ def detailed_page(runs: Sequence[Played]) -> Page:
         actions |= {row["type"] for row in rows}
     download = actions_csv(kept)
     filtered = shown_runs[: len(logs)]
-    return _page(
+    page = _page(
         "Action log",
         "detailed",
-        files={"actions.csv": download.text},
+        files={"actions.csv": download.text, f"assets/{SCRIPT.name}": SCRIPT.read_text("utf-8")},
         logs=logs,
         chosen=len(shown_runs) < len(kept),
         kept=len(kept),
@@ -221,6 +220,7 @@ def detailed_page(runs: Sequence[Played]) -> Page:
         tasks=[task for task in tasks_of(filtered) if task],
         actions=sorted(actions - {""}),
     )
+    return replace(page, scripts=(SCRIPT.name,))
 
 
 def _action(row: Mapping[str, str]) -> dict[str, Any]:
