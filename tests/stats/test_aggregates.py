@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -24,12 +25,13 @@ def columns(table: np.ndarray) -> list[np.ndarray]:
 @given(runs=st.integers(1, 9), tasks=st.integers(1, 7), seed=st.integers(0, 10**6))
 def test_with_equal_numbers_of_runs_the_aggregates_are_the_usual_ones(runs: int, tasks: int, seed: int) -> None:
     x = np.random.default_rng(seed).normal(0.5, 0.4, (runs, tasks))
-    assert aggregates.iqm(columns(x), 10).estimate == pytest.approx(trim_mean(x, 0.25, axis=None), rel=1e-9, abs=1e-12)
-    assert aggregates.average(columns(x), 10).estimate == pytest.approx(x.mean(), rel=1e-9, abs=1e-12)
-    gap = aggregates.optimality_gap(columns(x), 1.0, 10).estimate
-    assert gap == pytest.approx(1.0 - np.minimum(x, 1.0).mean(), rel=1e-9, abs=1e-12)
     taus = np.linspace(-1, 2, 7)
-    assert aggregates.profile(columns(x), taus, 10).share == pytest.approx((x[:, :, None] > taus).mean(axis=(0, 1)))
+    ours = aggregates.summary(columns(x), taus, target=1.0, resamples=10)
+    assert ours.iqm.estimate == pytest.approx(trim_mean(x, 0.25, axis=None), rel=1e-9, abs=1e-12)
+    assert ours.mean.estimate == pytest.approx(x.mean(), rel=1e-9, abs=1e-12)
+    assert ours.optimality_gap is not None
+    assert ours.optimality_gap.estimate == pytest.approx(1.0 - np.minimum(x, 1.0).mean(), rel=1e-9, abs=1e-12)
+    assert ours.profile.share == pytest.approx((x[:, :, None] > taus).mean(axis=(0, 1)))
 
 
 @pytest.mark.slow
@@ -40,7 +42,7 @@ def test_the_iqm_has_the_law_of_a_plain_loop(runs: int) -> None:
     loop = [
         trim_mean(np.take_along_axis(x, rng.integers(0, runs, x.shape), axis=0), 0.25, axis=None) for _ in range(2000)
     ]
-    ours = aggregates.iqm(columns(x), 2000)
+    ours = aggregates.summary(columns(x), resamples=2000).iqm
     # Ours is wider around the estimate, by the factor that makes an interval of the mean one of t.
     widening = aggregates._widening(columns(x), 0.95)
     assert widening > 1.0
@@ -51,12 +53,13 @@ def test_the_iqm_has_the_law_of_a_plain_loop(runs: int) -> None:
 
 def test_resampling_runs_inside_tasks_leaves_the_tasks_fixed() -> None:
     # Tasks far apart, runs identical: nothing is uncertain about these tasks.
-    assert aggregates.iqm([[value] * 6 for value in (0.0, 10.0, 100.0, 1000.0)]).standard_error == pytest.approx(0.0)
+    tasks = [[value] * 6 for value in (0.0, 10.0, 100.0, 1000.0)]
+    assert aggregates.summary(tasks).iqm.standard_error == pytest.approx(0.0)
 
 
 def test_a_profile_lies_inside_its_band_and_falls() -> None:
     x = np.random.default_rng(0).random((8, 5))
-    ours = aggregates.profile(columns(x), np.linspace(-0.1, 1.1, 13))
+    ours = aggregates.summary(columns(x), np.linspace(-0.1, 1.1, 13)).profile
     assert all(low <= share <= high for low, share, high in zip(ours.low, ours.share, ours.high, strict=True))
     assert ours.share[0] == pytest.approx(1.0) and ours.share[-1] == 0.0
     assert np.all(np.diff(ours.share) <= 0)
@@ -64,16 +67,17 @@ def test_a_profile_lies_inside_its_band_and_falls() -> None:
 
 def test_a_task_with_more_runs_weighs_no_more_than_another() -> None:
     few, many = np.array([0.0, 0.0]), np.array([1.0] * 20)
-    assert aggregates.average([few, many], 10).estimate == pytest.approx(0.5)
-    assert aggregates.iqm([few, many], 10).estimate == pytest.approx(0.5)
-    assert aggregates.profile([few, many], [0.5], 10).share == pytest.approx((0.5,))
+    ours = aggregates.summary([few, many], [0.5], resamples=10)
+    assert ours.mean.estimate == pytest.approx(0.5) and ours.iqm.estimate == pytest.approx(0.5)
+    assert ours.profile.share == pytest.approx((0.5,))
 
 
 def test_the_weighted_iqm_does_not_depend_on_copies_of_a_whole_task() -> None:
     rng = np.random.default_rng(4)
     tasks = [rng.normal(size=3), rng.normal(size=5), rng.normal(size=4)]
     doubled = [np.repeat(tasks[0], 2), *tasks[1:]]
-    assert aggregates.iqm(doubled, 10).estimate == pytest.approx(aggregates.iqm(tasks, 10).estimate, rel=1e-12)
+    ours, theirs = (aggregates.summary(each, resamples=10).iqm for each in (doubled, tasks))
+    assert ours.estimate == pytest.approx(theirs.estimate, rel=1e-12)
 
 
 def test_the_chance_to_beat_is_the_mann_whitney_share_averaged_over_tasks() -> None:
@@ -88,9 +92,21 @@ def test_the_chance_to_beat_is_the_mann_whitney_share_averaged_over_tasks() -> N
     assert forth.probability + back.probability == pytest.approx(1.0)
 
 
+def test_a_chance_of_very_many_runs_takes_memory_for_the_runs_and_not_for_their_pairs() -> None:
+    """A matrix of all pairs took 20 GB for 50,000 runs of each arm."""
+    rng = np.random.default_rng(7)
+    a, b = rng.normal(size=50_000), rng.normal(0.1, 1.0, 50_000)
+    tracemalloc.start()
+    ours = aggregates.improvement([a], [b], 40)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert ours.probability == pytest.approx(mannwhitneyu(b, a).statistic / 50_000**2, rel=1e-12)
+    assert peak < 200e6
+
+
 def test_no_tasks_and_unequal_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one task"):
-        aggregates.iqm([])
+        aggregates.summary([])
     with pytest.raises(ValueError, match="same tasks"):
         aggregates.improvement([[1.0]], [[1.0], [2.0]])
 
@@ -117,7 +133,7 @@ def test_counts_that_make_no_sense_are_refused(c: float, n: int, k: int) -> None
 
 def test_the_mean_of_one_task_has_the_interval_of_t_widened_for_skew() -> None:
     x = np.random.default_rng(3).normal(size=8)
-    ours = aggregates.average([x], 20_000)
+    ours = aggregates.summary([x], resamples=20_000).mean
     low, high = stats.t.interval(0.95, 7, x.mean(), x.std(ddof=1) / math.sqrt(8))
     assert ours.high - ours.low == pytest.approx((1.0 + aggregates.FOR_SKEW / 8) * (high - low), rel=0.1)
 
@@ -151,8 +167,8 @@ def test_means_and_iqms_of_few_runs_cover(runs: int) -> None:
     hits = np.zeros(2)
     for _ in range(300):
         strata = list(rng.normal(size=(5, runs)) * np.linspace(1, 3, 5)[:, None])
-        for i, aggregate in enumerate((aggregates.average, aggregates.iqm)):
-            found = aggregate(strata, 300)
+        ours = aggregates.summary(strata, resamples=300)
+        for i, found in enumerate((ours.mean, ours.iqm)):
             hits[i] += found.low <= 0.0 <= found.high
     assert (hits / 300 >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / 300)).all()  # 86 to 91 % without the widening
 
@@ -160,12 +176,13 @@ def test_means_and_iqms_of_few_runs_cover(runs: int) -> None:
 def test_single_runs_of_tasks_give_no_interval_but_for_shares() -> None:
     """One run of a task does not show how much its runs differ: the bootstrap's interval was a point."""
     scores = [[0.3], [1.7], [2.2], [0.9]]
-    for aggregate in (aggregates.average, aggregates.iqm):
-        found = aggregate(scores, 200)
+    ours = aggregates.summary(scores, [1.0], resamples=200)
+    for found in (ours.mean, ours.iqm):
         assert (found.low, found.high) == (-math.inf, math.inf)
     outcomes = [[0.0], [1.0], [1.0], [1.0]]
-    assert 0.0 < aggregates.average(outcomes, 200).low < 0.75 < aggregates.average(outcomes, 200).high < 1.0
-    band = aggregates.profile(scores, [1.0], 200)
+    mean = aggregates.summary(outcomes, resamples=200).mean
+    assert 0.0 < mean.low < 0.75 < mean.high < 1.0
+    band = ours.profile
     assert band.share == (0.5,) and 0.1 < band.low[0] < 0.3 and 0.7 < band.high[0] < 0.9
     chance = aggregates.improvement(scores, [[score[0] + 1] for score in scores], 200)
     assert chance.probability == 1.0 and 0.3 < chance.low < 0.7
@@ -178,6 +195,6 @@ def test_tasks_with_a_single_run_are_taken_to_vary_as_the_others() -> None:
     hits = 0
     for _ in range(300):
         strata = [rng.normal(size=4 if task % 2 else 1) for task in range(12)]
-        found = aggregates.average(strata, 300)
+        found = aggregates.summary(strata, resamples=300).mean
         hits += found.low <= 0.0 <= found.high
     assert hits / 300 >= 0.92

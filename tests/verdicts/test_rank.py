@@ -14,7 +14,7 @@ from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Rank
-from bakeoff.verdicts.questions.rank import rank
+from bakeoff.verdicts.questions.rank import MAX_PAIRED, rank
 from bakeoff.verdicts.questions.summarize import is_binary, passing
 
 QUICK = Rank(resamples=200)
@@ -56,6 +56,14 @@ def test_the_chance_to_beat_is_mann_whitneys_u_and_both_sides_add_up_to_one() ->
         assert one.probability == pytest.approx(np.mean(u), rel=1e-9)
         assert one.probability + mirror.probability == pytest.approx(1.0)
         assert one.low == pytest.approx(1.0 - mirror.high)
+
+
+def test_of_very_many_arms_only_the_best_get_chances_against_each_other() -> None:
+    """Of a thousand arms there would be half a million pairs, which took for ever."""
+    seen, _ = table(arms=30, tasks=1, runs=3)
+    found = rank(seen, question=QUICK)
+    assert len(found.arms) == 30 and [len(row) for row in found.improvement] == [MAX_PAIRED] * MAX_PAIRED
+    assert f"the best {MAX_PAIRED} of 30 arms; --arms names others" in "\n".join(found.warnings)
 
 
 def test_average_ranks_are_friedmans_over_task_means() -> None:

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from json import encoder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ MAX_TASK_LEVELS = 400
 # Numbers are written by Python's repr, the shortest text that reads back as the same float: equal on every platform. That
 # differs from RFC 8785 (JSON Canonicalization Scheme), whose number format is JavaScript's.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
+# What `_ENCODER.encode` makes anew for each table, which takes as long as encoding a small one. Only CPython has it.
+_make_encoder = getattr(encoder, "c_make_encoder", None)
+_encode_parts: Callable[[Any, int], tuple[str, ...]] | None = _make_encoder and _make_encoder(
+    None, _ENCODER.default, encoder.encode_basestring_ascii, None, ":", ",", True, False, True
+)
 # What may stand in a file name on every file system that we know of, and does not need quotes in a shell.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9\-_.+=]")
 # For directories named by a user: letters of every script stay, or many names would be `_`.
@@ -31,6 +37,8 @@ NOT_IN_DIRECTORIES = re.compile(r"[^A-Za-z0-9\-_.+=\u0080-\U0010ffff]")
 
 def canonical_json(value: Any) -> str:
     """Compact, key-sorted, ASCII JSON: equal values give equal text on every machine. NaN and infinities have names."""
+    if _encode_parts is not None:
+        return "".join(_encode_parts(value, 0))
     return _ENCODER.encode(value)
 
 

@@ -11,7 +11,7 @@ from the same draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -30,6 +30,8 @@ Counts = NDArray[np.integer]
 """How often each run was drawn, shape (resamples, runs of all tasks)."""
 COUNT_CHUNK = 2**17
 """Counts worked on at once: mostly bytes, so more of them fit into the cache than doubles would."""
+PAIR_CHUNK = 2**19
+"""Counts of each of two arms worked on at once."""
 
 
 FOR_SKEW = 2.6
@@ -57,67 +59,66 @@ class Improvement:
     level: float
 
 
-def iqm(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0) -> BootstrapInterval:
-    """Mean of the middle half of all scores.
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One arm on its tasks; everything comes from the same resamples."""
 
-    With equal numbers of runs it is the trimmed mean of all runs, in whole ranks; otherwise runs are weighted so that
-    tasks count the same.
-    """
+    mean: BootstrapInterval
+    """Mean over tasks of the mean over runs."""
+    iqm: BootstrapInterval
+    """Mean of the middle half of all scores: of all runs, in whole ranks, where tasks have equal numbers of runs, and
+    otherwise weighted so that tasks count the same."""
+    optimality_gap: BootstrapInterval | None
+    """How far scores fall short of the target on average; scores above it count as the target. Smaller is better."""
+    profile: Profile
+
+
+def summary(
+    strata: Strata,
+    thresholds: ArrayLike = (),
+    target: float | None = None,
+    *,
+    resamples: int = 2_000,
+    level: float = 0.95,
+    seed: Seed = 0,
+) -> Summary:
+    """Summarise one arm: mean, IQM, profile at `thresholds` and, with a `target`, the optimality gap."""
     groups = _groups(strata)
-    values, weights = np.concatenate(groups), _weights(groups)
+    short = groups if target is None else [np.maximum(0.0, target - group) for group in groups]
+    weights, taus = _weights(groups), np.asarray(thresholds, dtype=np.float64)
+    sums = np.stack([np.concatenate(groups) * weights, np.concatenate(short) * weights], axis=1)
+    values = np.concatenate(groups)
     order = np.argsort(values, kind="stable")
     # With equal numbers every run has the same weight: whole ranks are cut, and integer counts suffice.
     equal = len({g.size for g in groups}) == 1
     low, high = trimmed_range(values.size) if equal else (0.25, 0.75)
+    whole = values.size if equal else 1.0
     gaps, first = clip_weights(values[order], low, high)
+    # Thresholds between the same two values have the same share.
+    places, place_of = np.unique(np.searchsorted(values[order], taus, side="right"), return_inverse=True)
 
-    def statistic(counts: Counts) -> Array:
+    def statistics(counts: Counts) -> tuple[Array, Array, Array]:
+        """Sums, IQM and shares above each place, for each row of counts."""
         # Cumulative counts over the sorted values, clipped to the middle half: a trimmed mean without a sort.
         ranked = counts.take(order, axis=1)
         upper = np.cumsum(ranked, axis=1, dtype=np.int32) if equal else np.cumsum(ranked * weights[order], axis=1)
-        return np.clip(upper, low, high).astype(np.float64) @ gaps + first
+        middle = np.clip(upper, low, high).astype(np.float64) @ gaps + first
+        below = np.where(places > 0, upper[:, np.maximum(places - 1, 0)], 0)
+        return counts @ sums, middle, np.where(places < values.size, 1.0 - below / whole, 0.0)
 
-    found = _bootstrap(groups, statistic, resamples, level, seed)
-    # The middle half of zeros and ones is a function of their share, and so are the ends of its interval.
-    return (
-        _hull(found, [min(1.0, max(0.0, 2.0 * end - 0.5)) for end in ends])
-        if (ends := _rate_ends(groups, level))
-        else found
-    )
-
-
-def average(strata: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0) -> BootstrapInterval:
-    """Mean over tasks of the mean over runs."""
-    groups = _groups(strata)
-    weighted = np.concatenate(groups) * _weights(groups)
-    found = _bootstrap(groups, lambda counts: counts @ weighted, resamples, level, seed)
-    return _hull(found, ends) if (ends := _rate_ends(groups, level)) else found
-
-
-def optimality_gap(
-    strata: Strata, target: float = 1.0, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0
-) -> BootstrapInterval:
-    """How far scores fall short of `target` on average; scores above it count as `target`.
-
-    Smaller is better.
-    """
-    return average([np.maximum(0.0, target - group) for group in _groups(strata)], resamples, level, seed)
-
-
-def profile(
-    strata: Strata, thresholds: ArrayLike, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0
-) -> Profile:
-    """Share of scores strictly above each threshold, with a pointwise band."""
-    groups = _groups(strata)
-    taus = vector(thresholds, "thresholds")
-    # above[run, threshold] is the weight of a run that lies above; sums over runs are shares.
-    above = (np.concatenate(groups)[:, None] > taus[None, :]) * _weights(groups)[:, None]
-    shares = np.concatenate([counts @ above for counts in _counts([g.size for g in groups], resamples, seed)])
-    share = above.sum(axis=0)
-    ends = _widened(share, np.quantile(shares, [tail(level), 1.0 - tail(level)], axis=0), groups, level)
-    low, high = np.clip(ends, 0.0, np.maximum(1.0, share)) if ends is not None else _shares_ends(share, groups, level)
-    columns = [tuple(map(float, column)) for column in (taus, share, low, high)]
-    return Profile(columns[0], columns[1], columns[2], columns[3], level)
+    drawn = [statistics(counts) for counts in _counts([g.size for g in groups], resamples, seed)]
+    drawn_sums, drawn_middle, drawn_shares = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    sum_, middle, share = (row[0] for row in statistics(np.ones((1, values.size), dtype=np.uint8)))
+    iqm = _interval(groups, float(middle), drawn_middle, level)
+    if ends := _rate_ends(groups, level):
+        # The middle half of zeros and ones is a function of their share, and so are the ends of its interval.
+        iqm = _hull(iqm, [min(1.0, max(0.0, 2.0 * end - 0.5)) for end in ends])
+    mean = _mean(groups, float(sum_[0]), drawn_sums[:, 0], level)
+    gap = None if target is None else _mean(short, float(sum_[1]), drawn_sums[:, 1], level)
+    widened = _widened(share, np.quantile(drawn_shares, [tail(level), 1.0 - tail(level)], axis=0), groups, level)
+    band = np.clip(widened, 0.0, 1.0) if widened is not None else _shares_ends(share, groups, level)
+    columns = [tuple(map(float, column)) for column in (taus, *(part[place_of] for part in (share, *band)))]
+    return Summary(mean, iqm, gap, Profile(columns[0], columns[1], columns[2], columns[3], level))
 
 
 def improvement(a: Strata, b: Strata, resamples: int = 2_000, level: float = 0.95, seed: Seed = 0) -> Improvement:
@@ -128,11 +129,19 @@ def improvement(a: Strata, b: Strata, resamples: int = 2_000, level: float = 0.9
     rng = generator(seed)
     total, share = np.zeros(resamples), 0.0
     for x, y in zip(xs, ys, strict=True):
-        # wins[j, i]: 1 where run j of b beats run i of a, 1/2 for a tie, divided by all pairs and tasks.
-        wins = (np.sign(y[:, None] - x[None, :]) + 1.0) / (2.0 * x.size * y.size * len(xs))
-        share += float(wins.sum())
-        of_b, of_a = draw_counts(y.size, resamples, rng), draw_counts(x.size, resamples, rng)
-        total += np.einsum("rj,rj->r", of_b @ wins, of_a)
+        order = np.argsort(x, kind="stable")
+        below, upto = (np.searchsorted(x[order], y, side=side) for side in ("left", "right"))
+        pairs = 2.0 * x.size * y.size * len(xs)
+        share += float((below + upto).sum()) / pairs
+        rows = max(1, PAIR_CHUNK // max(x.size, y.size))
+        for start in range(0, resamples, rows):
+            count = min(rows, resamples - start)
+            of_b, of_a = draw_counts(y.size, count, rng), draw_counts(x.size, count, rng)
+            # upper[r, i]: how many of the i smallest runs of a were drawn, with repeats.
+            upper = np.zeros((count, x.size + 1), dtype=np.int32)
+            np.cumsum(of_a.take(order, axis=1), axis=1, out=upper[:, 1:])
+            beaten = upper.take(below, axis=1) + upper.take(upto, axis=1)
+            total[start : start + count] += np.einsum("rj,rj->r", of_b, beaten, dtype=np.float64) / pairs
     ends = _widened(share, np.quantile(total, [tail(level), 1.0 - tail(level)]), [*xs, *ys], level)
     low, high = np.clip(ends, 0.0, 1.0) if ends is not None else _shares_ends(np.array([share]), xs, level)[:, 0]
     return Improvement(share, float(low), float(high), level)
@@ -186,7 +195,7 @@ def _widened(estimate: Array | float, ends: Array, groups: Sequence[Array], leve
 def _shares_ends(shares: Array, groups: Sequence[Array], level: float) -> Array:
     """Return the ends of Wilson's intervals for shares of single runs, shape (2, shares): each task is one trial."""
     quantile = -normal_quantile(tail(level))
-    return np.array([_wilson(share, len(groups), quantile) for share in shares.tolist()]).T
+    return np.array([_wilson(share, len(groups), quantile) for share in shares.tolist()]).reshape(-1, 2).T
 
 
 def _rate_ends(groups: Sequence[Array], level: float) -> list[float] | None:
@@ -227,21 +236,21 @@ def _counts(sizes: Sequence[int], resamples: int, seed: Seed) -> Iterator[Counts
         yield np.concatenate([draw_counts(n, count * m, rng).reshape(count, -1) for n, m in alike], axis=1)
 
 
-def _bootstrap(
-    groups: Sequence[Array], statistic: Callable[[Counts], Array], resamples: int, level: float, seed: Seed
-) -> BootstrapInterval:
-    """Percentile interval of a statistic of counts; the estimate is its value where every run is drawn once.
+def _interval(groups: Sequence[Array], estimate: float, drawn: Array, level: float) -> BootstrapInterval:
+    """Percentile interval of a statistic whose values in resamples are `drawn`, widened around the estimate.
 
-    The interval is infinite where every task has a single run: nothing shows how much runs of a task differ.
+    It is infinite where every task has a single run: nothing shows how much runs of a task differ.
     """
-    sizes = [g.size for g in groups]
-    drawn = np.concatenate([statistic(counts) for counts in _counts(sizes, resamples, seed)])
-    estimate = float(statistic(np.ones((1, sum(sizes)), dtype=np.uint8))[0])
     ends = _widened(estimate, np.quantile(drawn, [tail(level), 1.0 - tail(level)]), groups, level)
     low, high = (-math.inf, math.inf) if ends is None else map(float, ends)
     if ends is not None and all(np.isin(g, (0.0, 1.0)).all() for g in groups):  # rates stay rates
         low, high = max(0.0, low), min(1.0, high)
-    return BootstrapInterval(estimate, low, high, level, "percentile", resamples, float(drawn.std(ddof=1)))
+    return BootstrapInterval(estimate, low, high, level, "percentile", drawn.size, float(drawn.std(ddof=1)))
+
+
+def _mean(groups: Sequence[Array], estimate: float, drawn: Array, level: float) -> BootstrapInterval:
+    found = _interval(groups, estimate, drawn, level)
+    return _hull(found, ends) if (ends := _rate_ends(groups, level)) else found
 
 
 def pass_at_k(successes: ArrayLike, attempts: ArrayLike, k: int) -> Array:

@@ -247,7 +247,7 @@ def draw_counts(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.
     """
     if n > FEW:
         # Too many units for a table of bytes.
-        return rng.multinomial(n, np.full(n, 1.0 / n), size=resamples)
+        return np.stack([np.bincount(row, minlength=n) for row in rng.integers(0, n, (resamples, n), dtype=np.uint32)])
     k = tuple_size(n)
     out = np.zeros((resamples, n), dtype=np.uint8)
     for size in (*[k] * (n // k), *[n % k] * (n % k > 0)):

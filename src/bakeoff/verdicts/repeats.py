@@ -197,14 +197,16 @@ def copied_seeds(rows: Sequence[Row]) -> list[tuple[int, ...]]:
     distinct = [dict(key) for key, _ in classes]
     resolutions = _resolutions(distinct)
     pairs = math.log(len(values) * (len(values) - 1) / 2)
+    at_place: dict[Place, list[float]] = defaultdict(list)
+    for each in distinct:
+        for place, value in each.items():
+            at_place[place].append(value)
+    chances = {place: math.log(_chance(found, resolutions[place[3]])) for place, found in at_place.items()}
     expected: dict[tuple[int, ...], float] = {}
     for (key, _), seeds in classes.items():
         if len(seeds) > 1 and key:
             # Log of the number of pairs of seeds that would agree like this by chance.
-            expected[tuple(sorted(seeds))] = pairs + sum(
-                math.log(_chance([each[place] for each in distinct if place in each], resolutions[place[3]]))
-                for place, _ in key
-            )
+            expected[tuple(sorted(seeds))] = pairs + sum(chances[place] for place, _ in key)
     # Three copies of two values with three digits are no accident, although one of them could be: k agreements where
     # a few are expected have Poisson's chance, at most expected^k / k!.
     rare = {seeds: log for seeds, log in expected.items() if log < 0.0}

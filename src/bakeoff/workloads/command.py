@@ -140,12 +140,18 @@ def _too_long(command: tuple[Argument, ...] | str, values: Mapping[str, Any]) ->
             )
     # One text for the shell is one argument; a list may be as long as all arguments together.
     most = LONGEST_VARIABLE if text else _LONGEST_COMMAND
-    size = sum(sizes.values()) + sum(len(str(part).encode()) for part in ((command,) if text else command))
+    size = sum(sizes.values()) + _own_size(command)
     if size > most:
         longest = max(sizes, key=lambda name: sizes[name], default="")
         named = f"with its parameters ({longest} is the longest) " if longest else ""
         return f"command: {named}it has {size:,} bytes, and the system allows {most:,}; put its content into a file"
     return None
+
+
+@lru_cache(maxsize=512)  # asked for every cell
+def _own_size(command: tuple[Argument, ...] | str) -> int:
+    """Return the bytes of the command's own text."""
+    return sum(len(str(part).encode()) for part in ((command,) if isinstance(command, str) else command))
 
 
 def variable(name: str) -> str:

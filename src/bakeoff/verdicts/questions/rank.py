@@ -32,6 +32,10 @@ PROFILE_POINTS = 101
 """Thresholds of the performance profile."""
 FEW_RUNS = 10
 PRIOR = 0.5
+MAX_PAIRED = 20
+"""Arms of which each pair gets a chance to beat the other; of a thousand arms there would be half a million pairs."""
+MAX_LISTED = 12
+"""Arms that one line names where more of them are alike."""
 References = Mapping[str, tuple[float, float]]
 """For each task the scores that count 0 and 1."""
 
@@ -67,7 +71,7 @@ class Ranking:
     arms: tuple[ArmScore, ...]
     tasks: tuple[str, ...]
     improvement: tuple[tuple[Improvement | None, ...], ...]
-    """improvement[i][j]: chance that a run of arm i beats one of arm j on the same task."""
+    """improvement[i][j]: chance that a run of arm i beats one of arm j on the same task, of the first `MAX_PAIRED` arms."""
     ranks: AverageRanks | None
     groups: tuple[tuple[str, ...], ...]
     """Largest sets of arms that the average ranks do not tell apart."""
@@ -81,34 +85,36 @@ def rank(observations: Observations, references: References | None = None, quest
     """Every arm of the table on every task. At least two arms. `references` normalise the scores of each task."""
     question = question if question is not None else Rank()
     scores = _Scores(observations, references)
-    order = sorted(scores.arms, key=lambda arm: -aggregates.iqm(scores.strata(arm), resamples=2).estimate)
-    by_arm = [scores.strata(arm) for arm in order]
-    blocks, unit = scores.blocks(order)
-    ranks = friedman(blocks, 1.0 - question.level) if blocks.shape[0] >= 2 and len(order) >= 3 else None
-    strengths, prior = _strengths(blocks, question.level)
-    values = np.concatenate([part for parts in by_arm for part in parts])
+    strata = {arm: scores.strata(arm) for arm in scores.arms}
+    values = np.concatenate([part for parts in strata.values() for part in parts])
     low, high = float(values.min()), float(values.max())
     if references is not None:
         low, high = min(low, 0.0), max(high, 1.0)
     thresholds = np.linspace(low, high, PROFILE_POINTS) if high > low else np.array([low])
-    how = (question.resamples, question.level, question.seed)
+    how: dict[str, Any] = {"resamples": question.resamples, "level": question.level, "seed": question.seed}
     target = scores.target(question.target)
+    summaries = {arm: aggregates.summary(parts, thresholds, target, **how) for arm, parts in strata.items()}
+    order = sorted(scores.arms, key=lambda arm: -summaries[arm].iqm.estimate)
+    by_arm = [strata[arm] for arm in order]
+    blocks, unit = scores.blocks(order)
+    ranks = friedman(blocks, 1.0 - question.level) if blocks.shape[0] >= 2 and len(order) >= 3 else None
+    strengths, prior = _strengths(blocks, question.level)
     sign = -1.0 if scores.turned else 1.0
     arms = []
-    for place, (arm, parts) in enumerate(zip(order, by_arm, strict=True)):
-        profile = aggregates.profile(parts, thresholds, *how)
+    for place, arm in enumerate(order):
+        parts, found = strata[arm], summaries[arm]
         columns = None if strengths is None else (strengths.strength, strengths.low, strengths.high)
         score = ArmScore(
             arm=arm,
             runs=sum(part.size for part in parts),
             failed=scores.failed[arm],
             missing=tuple(scores.missing[arm]),
-            mean=_turned(aggregates.average(parts, *how), sign),
-            iqm=_turned(aggregates.iqm(parts, *how), sign),
-            optimality_gap=None if target is None else aggregates.optimality_gap(parts, target, *how),
+            mean=_turned(found.mean, sign),
+            iqm=_turned(found.iqm, sign),
+            optimality_gap=found.optimality_gap,
             average_rank=None if ranks is None else ranks.ranks[place],
             strength=None if columns is None else (columns[0][place], columns[1][place], columns[2][place]),
-            profile=replace(profile, thresholds=tuple(sign * threshold for threshold in profile.thresholds)),
+            profile=replace(found.profile, thresholds=tuple(sign * each for each in found.profile.thresholds)),
         )
         arms.append(score)
     sizes = {part.size for parts in by_arm for part in parts}
@@ -118,7 +124,7 @@ def rank(observations: Observations, references: References | None = None, quest
         larger_is_better=not scores.turned,
         arms=tuple(arms),
         tasks=tuple(scores.tasks),
-        improvement=_improvement(by_arm, how),
+        improvement=_improvement(by_arm[:MAX_PAIRED], how),
         ranks=ranks,
         groups=_groups(order, ranks),
         strengths=strengths,
@@ -205,15 +211,13 @@ def _turned(interval: BootstrapInterval, sign: float) -> BootstrapInterval:
     return replace(interval, estimate=-interval.estimate, low=-interval.high, high=-interval.low)
 
 
-def _improvement(
-    by_arm: Sequence[list[Array]], how: tuple[int, float, int]
-) -> tuple[tuple[Improvement | None, ...], ...]:
+def _improvement(by_arm: Sequence[list[Array]], how: Mapping[str, Any]) -> tuple[tuple[Improvement | None, ...], ...]:
     """Upper half computed, lower half its mirror, so that both sides of a pair add up to 1."""
     size = len(by_arm)
     matrix: list[list[Improvement | None]] = [[None] * size for _ in range(size)]
     for i in range(size):
         for j in range(i + 1, size):
-            chance = aggregates.improvement(by_arm[j], by_arm[i], *how)
+            chance = aggregates.improvement(by_arm[j], by_arm[i], **how)
             matrix[i][j] = chance
             matrix[j][i] = Improvement(
                 1.0 - chance.probability, 1.0 - chance.high, 1.0 - chance.low, chance.level
@@ -249,6 +253,13 @@ def _strengths(blocks: Array, level: float) -> tuple[BradleyTerry | None, bool]:
         return replace(finite, low=tuple(-end for end in infinite), high=infinite), True
 
 
+def _listed(arms: Sequence[str]) -> str:
+    if len(arms) <= MAX_LISTED:
+        return ", ".join(arms)
+    half = MAX_LISTED // 2
+    return f"{', '.join(arms[:half])}, ... {len(arms) - 2 * half} more ..., {', '.join(arms[-half:])}"
+
+
 def _warnings(
     observations: Observations, arms: Sequence[ArmScore], sizes: set[int], ranks: AverageRanks | None, prior: bool
 ) -> list[str]:
@@ -271,6 +282,10 @@ def _warnings(
     flagged = [f"{arm.arm} ({len(arm.missing)})" for arm in arms if arm.flagged]
     if flagged:
         warnings.append(f"runs are missing, so these arms stand on the runs that survived: {', '.join(flagged)}")
+    if len(arms) > MAX_PAIRED:
+        warnings.append(
+            f"chances of one arm to beat another are given for the best {MAX_PAIRED} of {len(arms)} arms; --arms names others"
+        )
     if ranks is None:
         two = "average ranks need 3 arms; compare two with `bakeoff compare`"
         warnings.append(two if len(arms) < 3 else "average ranks need 2 tasks or shared seeds")
@@ -317,8 +332,8 @@ class RankAnswer(Answer):
             "tasks": list(ranking.tasks),
             "arms": [{**asdict(arm), "flagged": arm.flagged} for arm in ranking.arms],
             "probability_of_improvement": {
-                a: {b: asdict(chance) for b, chance in zip(names, row, strict=True) if chance is not None}
-                for a, row in zip(names, ranking.improvement, strict=True)
+                a: {b: asdict(chance) for b, chance in zip(names, row, strict=False) if chance is not None}
+                for a, row in zip(names, ranking.improvement, strict=False)
             },
             "average_ranks": ranks,
             "not_told_apart": [list(group) for group in ranking.groups],
@@ -344,7 +359,9 @@ class RankAnswer(Answer):
                     "separated:"
                 )
             )
-            blocks += [Text(f"  {', '.join(group)}") for group in ranking.groups]
+            blocks += [Text(f"  {_listed(group)}") for group in ranking.groups[:MAX_PAIRED]]
+            if (more := len(ranking.groups) - MAX_PAIRED) > 0:
+                blocks.append(Text(f"  and {more} more sets of arms; --json has them all"))
         if self.passes:
             headers = ["arm", "k", "pass@k (any)", "pass^k (all)", "attempts", "tasks"]
             rows = [
@@ -375,7 +392,7 @@ class RankAnswer(Answer):
         return Table(kept, [[row[i] for i in keep] for row in rows], right=headers[1:])
 
     def _chances(self) -> Table:
-        names = [arm.arm for arm in self.ranking.arms]
+        names = [arm.arm for arm in self.ranking.arms[: len(self.ranking.improvement)]]
         rows = []
         for name, row in zip(names, self.ranking.improvement, strict=True):
             cells = [
