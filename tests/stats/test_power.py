@@ -17,7 +17,7 @@ from bakeoff.stats.numerics import noncentral_t_cdf
 from bakeoff.stats.power import (
     Components,
     Costs,
-    Family,
+    Multiplicity,
     allocate,
     chance_to_detect,
     detectable_rate_difference,
@@ -283,7 +283,7 @@ def test_any_and_all_power_are_those_of_holm_over_the_arms() -> None:
     effect = 1.1
     shares = decided("paired", 10, effect, 3, 800)
     for share, wanted in zip(shares[1:], ("any", "all"), strict=True):
-        chance = chance_to_detect(effect, 1.0, 10, family=Family(3, wanted))
+        chance = chance_to_detect(effect, 1.0, 10, family=Multiplicity(3, wanted))
         assert share == pytest.approx(chance, abs=0.055)  # 3.4 standard errors and a point
 
 
@@ -292,10 +292,10 @@ def test_a_family_needs_more_and_fewer_than_three_units_detect_nothing() -> None
     for design in ("paired", "unpaired"):
         one, each, any_, all_ = (
             minimum_detectable_effect(1.0, 20, design=design, family=family)
-            for family in (Family(), Family(4), Family(4, "any"), Family(4, "all"))
+            for family in (Multiplicity(), Multiplicity(4), Multiplicity(4, "any"), Multiplicity(4, "all"))
         )
         assert any_ < one < each < all_
-        assert units_needed(1.0, 1.0, design=design, family=Family(4)) > units_needed(1.0, 1.0, design=design)
-    assert minimum_detectable_effect(1.0, 30, family=Family(5)) == minimum_detectable_effect(1.0, 30, alpha=0.01)
+        assert units_needed(1.0, 1.0, design=design, family=Multiplicity(4)) > units_needed(1.0, 1.0, design=design)
+    assert minimum_detectable_effect(1.0, 30, family=Multiplicity(5)) == minimum_detectable_effect(1.0, 30, alpha=0.01)
     with pytest.raises(ValueError, match="at most 100"):
-        chance_to_detect(1.0, 1.0, 20, family=Family(101, "any"))
+        chance_to_detect(1.0, 1.0, 20, family=Multiplicity(101, "any"))

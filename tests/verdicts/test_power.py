@@ -16,12 +16,12 @@ from bakeoff.stats.power import Costs
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Compare, Question
 from bakeoff.verdicts.questions import planning as simulation
-from bakeoff.verdicts.questions.planning import EarlierRuns, NotAnswerable, Spread, earlier_runs
+from bakeoff.verdicts.questions.planning import EarlierRuns, NotAnswerable, PlanningSpread, earlier_runs
 from bakeoff.verdicts.questions.power import Goal, curve, more_rollouts, plan, plan_of_both, spend
 
 
-def numbers(sd: float, design: str) -> Spread:
-    return Spread(sd, sd, design, "unit")
+def numbers(sd: float, design: str) -> PlanningSpread:
+    return PlanningSpread(sd, sd, design, "unit")
 
 
 @pytest.mark.parametrize(("design", "oracle"), [("paired", TTestPower()), ("unpaired", TTestIndPower())])

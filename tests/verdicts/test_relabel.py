@@ -17,7 +17,7 @@ from bakeoff.verdicts.designs.rollouts import Rollouts
 from bakeoff.verdicts.designs.seeds import Seeds
 from bakeoff.verdicts.designs.tasks import Tasks
 from bakeoff.verdicts.observations import Observation, Observations
-from bakeoff.verdicts.questions.relabel import Family, exchange
+from bakeoff.verdicts.questions.relabel import DesignFamily, exchange
 
 TASKS, SEEDS, SHOWN = 8, 4, 6
 DESIGNS: list[tuple[type[Design], dict[str, str], int, bool]] = [
@@ -52,7 +52,7 @@ def test_every_design_gets_the_verdict_of_its_relabelled_table(
     table = observations(declared, tasks, shared)
     design = build_design(table, "A", "B")
     assert type(design) is kind
-    family = Family([design], swept=False)
+    family = DesignFamily([design], swept=False)
     for level in family.levels():
         labels = family.labels(level, 300, np.random.default_rng(1))
         labels = replace(labels, arms=labels.arms[:SHOWN], every=False)
@@ -76,7 +76,7 @@ def test_every_design_gets_the_verdict_of_its_relabelled_table(
 
 def test_labels_are_exchanged_for_whole_blocks() -> None:
     table = observations({"tasks": "sample"}, TASKS, True)
-    family = Family([build_design(table, "A", "B")], swept=False)
+    family = DesignFamily([build_design(table, "A", "B")], swept=False)
     for block, axis in (("task", 1), ("seed", 0)):
         labels = family.labels(Level(block), 50, np.random.default_rng(1))  # type: ignore[arg-type]
         ((world,),) = list(family.worlds(labels, np.random.default_rng(2)))
@@ -94,10 +94,10 @@ def test_labels_are_exchanged_for_whole_blocks() -> None:
 def test_swept_tasks_and_fixed_seeds_are_not_exchanged() -> None:
     table = observations({"tasks": "fixed"}, TASKS, True)
     design = build_design(table, "A", "B")
-    assert [level.block for level in Family([design], swept=False).levels()] == ["task", "seed", "run"]
-    assert [level.block for level in Family([design], swept=True).levels()] == ["seed", "run"]
+    assert [level.block for level in DesignFamily([design], swept=False).levels()] == ["task", "seed", "run"]
+    assert [level.block for level in DesignFamily([design], swept=True).levels()] == ["seed", "run"]
     sample = build_design(observations({"tasks": "sample", "seeds": "fixed"}, TASKS, True), "A", "B")
-    assert [level.block for level in Family([sample], swept=False).levels()] == ["task"]
+    assert [level.block for level in DesignFamily([sample], swept=False).levels()] == ["task"]
 
 
 def test_all_ways_are_used_where_they_are_few_and_three_arms_are_shuffled() -> None:
@@ -119,7 +119,7 @@ def test_seeds_that_belong_to_one_arm_each_are_dealt_whole() -> None:
         for s in range(SEEDS)
     ]
     design = build_design(Observations("score", rows, Analysis(tasks="fixed", seeds="nested")), "A", "B", unpaired=True)
-    family = Family([design], swept=False)
+    family = DesignFamily([design], swept=False)
     assert [level.block for level in family.levels()] == ["task", "seed", "run"]
     labels = family.labels(Level("seed"), 20, np.random.default_rng(1))
     assert len(labels.number) == 2 * SEEDS

@@ -19,7 +19,7 @@ from bakeoff.stats import decision
 from bakeoff.stats.evidence import Test
 from bakeoff.stats.many import ManyPairs, ManySamples
 from bakeoff.stats.plans import Stratified, TwoWay
-from bakeoff.stats.power import Family
+from bakeoff.stats.power import Multiplicity
 from bakeoff.verdicts.observations import Observation, Observations
 from bakeoff.verdicts.question import Question
 from bakeoff.verdicts.questions.planning import EarlierRuns, earlier_runs
@@ -85,7 +85,7 @@ class Follower:
         return {"decided": decided}
 
     def _plan(self, noise: EarlierRuns) -> Plan:
-        goal = Goal(ALPHA, PROMISED, self.effect, noise.n, Family(self.comparisons))
+        goal = Goal(ALPHA, PROMISED, self.effect, noise.n, Multiplicity(self.comparisons))
         if isinstance(noise.noise, TwoWay):
             return plan_of_both(noise, noise.noise, goal)
         if isinstance(noise.noise, Stratified):

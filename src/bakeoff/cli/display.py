@@ -25,16 +25,12 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(standard(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def print_table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), title: str = ""
-) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     """Print a table: drawn on a terminal, aligned columns in a pipe or file. `right` names right-aligned columns."""
     if sys.stdout.isatty():
-        click.echo(drawn_table(headers, rows, right, title, shutil.get_terminal_size().columns))
-        return
-    if title:
-        click.echo(title)
-    click.echo(plain_table(headers, rows, right))
+        click.echo(drawn_table(headers, rows, right, "", shutil.get_terminal_size().columns))
+    else:
+        click.echo(plain_table(headers, rows, right))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

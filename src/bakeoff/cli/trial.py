@@ -87,7 +87,7 @@ def command(
         trial.check(plan, options)
         trial.write()
         with opened(plan, options) as session:
-            choice = MetricChoice(trial, session)
+            choice = MetricChooser(trial, session)
             summary, _ = do_runs(session, verbosity, [choice])
             stopped = summary.stopped.reason if summary.stopped else ""
             for line in failure_lines(failure_groups(session.edition.runs())):
@@ -260,7 +260,7 @@ class Trial:
             return answer(results, Compare(), verb="try")
 
 
-class MetricChoice:
+class MetricChooser:
     """Chooses the metric of a trial whose call names none, from what its runs report. It is an observer of the session.
 
     A question that only the user can answer stops the runs as soon as a run of every arm has ended: which of several

@@ -48,12 +48,12 @@ class ArmRuns:
     """The runs of one arm, as recorded and as verdicts read them."""
 
     name: str
-    judged: Judged
+    judged: JudgedRuns
     runs: list[Row] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRuns:
     """An edition's runs, and how its verdicts read them."""
 
     results: Results
@@ -95,7 +95,7 @@ def logs(job: Job) -> Iterator[Table]:
         yield {"arm": arm}
 
 
-def _judged(results: Results) -> Judged:
+def _judged(results: Results) -> JudgedRuns:
     """Reduce what a verdict reduces, and fix what `compare` would otherwise take from the edition."""
     analysis = results.analysis
     try:
@@ -124,7 +124,7 @@ def _judged(results: Results) -> Judged:
     if metrics:
         settings |= {"metric": metrics[0], "primary": list(metrics[1:])}
     facts = results.edition.facts() if results.edition is not None else {"spec": {}}
-    return Judged(
+    return JudgedRuns(
         results=results,
         analysis=analysis.model_copy(update=settings),
         reduced=reduced,

@@ -33,7 +33,7 @@ _FIRST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class RecordedSession:
     """The time and provenance of one session."""
 
     edition: str
@@ -59,7 +59,7 @@ class Share:
     """Runs of one arm whose outcome comes from one session and one node."""
 
     arm: str
-    session: Session
+    session: RecordedSession
     place: str | None
     """Name of the node; None in an edition that is older than nodes."""
     runs: int
@@ -196,7 +196,7 @@ def read_shares(edition: Recorded, rows: Sequence[dict[str, Any]]) -> tuple[Shar
     name = f"{facts['experiment']}/{facts['edition']}"
     rescored = rescored_sessions(rows)
     sessions = {
-        row["session"]: Session(name, row["session"], row["started_at"], row["seen_at"], row["provenance"])
+        row["session"]: RecordedSession(name, row["session"], row["started_at"], row["seen_at"], row["provenance"])
         for row in rows
     }
     nodes = Nodes(edition)
@@ -240,7 +240,7 @@ def _code(shares: Sequence[Share]) -> Difference | None:
         key=lambda each: each.started_at,
     )
     running = [(each.started_at, each.seen_at) for each in sessions]
-    groups: list[list[Session]] = []
+    groups: list[list[RecordedSession]] = []
     detail = ""
     for session in sessions:
         for group in groups:
@@ -351,7 +351,7 @@ def _nodes(shares: Sequence[Share]) -> Difference | None:
     return Difference("nodes", tuple(versions)) if len(versions) > 1 else None
 
 
-def _places(group: Sequence[Session], sessions: Sequence[Session]) -> tuple[str, ...]:
+def _places(group: Sequence[RecordedSession], sessions: Sequence[RecordedSession]) -> tuple[str, ...]:
     """Names of sessions in one edition, else of editions."""
     if len({session.edition for session in sessions}) == 1:
         return tuple(f"session {session.number}" for session in group)

@@ -41,7 +41,7 @@ ONE_BY_ONE = FLIPPED_UNITS + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class Multiplicity:
     """The comparisons of one verdict, and which of them have to be detected.
 
     each: one particular comparison, at alpha / comparisons: the level that the least favoured one must pass under Holm.
@@ -52,7 +52,7 @@ class Family:
     wanted: Literal["each", "any", "all"] = "each"
 
 
-ONE = Family()
+ONE = Multiplicity()
 Units = float | tuple[int, int]
 """Units, or those of two unpaired arms."""
 
@@ -75,7 +75,7 @@ def t_power(effect: float, spread: float, n: Units, alpha: float = 0.05, design:
 
 
 def chance_to_detect(
-    effect: float, spread: float, n: Units, alpha: float = 0.05, design: Design = "paired", family: Family = ONE
+    effect: float, spread: float, n: Units, alpha: float = 0.05, design: Design = "paired", family: Multiplicity = ONE
 ) -> float:
     """Power of the test that will decide about n units with normal values; 0 below 3 units, which decide nothing.
 
@@ -96,7 +96,7 @@ def minimum_detectable_effect(
     alpha: float = 0.05,
     power: float = 0.8,
     design: Design = "paired",
-    family: Family = ONE,
+    family: Multiplicity = ONE,
 ) -> float:
     """Smallest true effect that n units detect with this power, in the spread's unit; inf below 3 units."""
     probability(power, "power")
@@ -123,7 +123,7 @@ def decidable(n: Units) -> bool:
     return (min(n) if isinstance(n, tuple) else n) >= LEAST_UNITS
 
 
-def _simulated(n: Units, alpha: float, design: Design, family: Family) -> Quantiles | None:
+def _simulated(n: Units, alpha: float, design: Design, family: Multiplicity) -> Quantiles | None:
     """What the deciding test detects, where it is not a t test; for a fraction of a unit, the whole number below."""
     sizes = n if isinstance(n, tuple) else (int(n), int(n))
     if family.comparisons > 1 and family.wanted != "each":
@@ -137,7 +137,7 @@ def units_needed(
     alpha: float = 0.05,
     power: float = 0.8,
     design: Design = "paired",
-    family: Family = ONE,
+    family: Multiplicity = ONE,
 ) -> int:
     """Smallest whole number of units (per arm when unpaired) that detects `effect` with this power; at least 3.
 

@@ -13,7 +13,7 @@ from bakeoff.stats.decision import GUARDED_UNITS, Decision
 from bakeoff.stats.evidence import Interval, Test
 from bakeoff.stats.numerics import average_ranks
 from bakeoff.stats.plans import Stratified, TwoWay, chance, planning_spread, scaled, sequential_detects
-from bakeoff.stats.power import Family, chance_to_detect, decidable, minimum_detectable_effect
+from bakeoff.stats.power import Multiplicity, chance_to_detect, decidable, minimum_detectable_effect
 from bakeoff.text import format_ends, format_interval, format_level, format_p, number, percent
 from bakeoff.verdicts.designs import Cell, Design, Place, Rule
 from bakeoff.verdicts.designs.base import Spread
@@ -141,7 +141,7 @@ def detectable(
     outlook = Outlook.of(known, spread, analysis.alpha, comparisons, looked)
     if decidable(spread.units):
         mde = minimum_detectable_effect(
-            spread.sd, spread.units, analysis.alpha, design=spread.design, family=Family(comparisons)
+            spread.sd, spread.units, analysis.alpha, design=spread.design, family=Multiplicity(comparisons)
         )
         a, b = known.arrays()
         effect = arm_mean(b) - arm_mean(a)
@@ -198,7 +198,7 @@ class Outlook:
                 if self.sequential:
                     return sequential_detects(abs(effect) / sd, units, self.alpha, self.comparisons)
                 n = (units, units) if isinstance(self.spread.units, tuple) else units
-                return chance_to_detect(effect, sd, n, self.alpha, self.spread.design, Family(self.comparisons))
+                return chance_to_detect(effect, sd, n, self.alpha, self.spread.design, Multiplicity(self.comparisons))
         return chance(criticals, effect)
 
     def _sizes(self, units: int) -> tuple[int, int]:

@@ -196,10 +196,10 @@ class Changed:
         return {"metrics": metrics, "first": [asdict(each) for each in self.earlier]}
 
 
-def late_changes(changes: Sequence[Change], what: str = "analysis", earlier: Sequence[Earlier] = ()) -> Changed | None:
+def late_changes(changes: Sequence[Change], what: str) -> Changed | None:
     """Return what was changed after a look; None where nothing was."""
     late = [change for change in changes if change.number]
-    return Changed(late, what, earlier) if late else None
+    return Changed(late, what) if late else None
 
 
 def first_analysis(change: Change, declared: Analysis) -> Analysis:

@@ -21,7 +21,6 @@ METHODS = (
     "t", "welch", "signflip", "permutation", "bootstrap", "studentized", "percentile", "bca", "mcnemar", "fisher",
     "wilcoxon", "mannwhitney", "tost", "cluster", "hierarchical",
 )  # fmt: skip
-Direction = Literal["maximize", "minimize"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Resamples = Annotated[int, Field(ge=100)]
 

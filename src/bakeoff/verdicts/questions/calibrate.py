@@ -40,7 +40,7 @@ from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.plausibility import copied_tasks
 from bakeoff.verdicts.question import Calibrate
-from bakeoff.verdicts.questions.relabel import Family
+from bakeoff.verdicts.questions.relabel import DesignFamily
 from bakeoff.verdicts.repeats import copied_seeds
 from bakeoff.version import __version__
 
@@ -127,7 +127,7 @@ class Exchanged:
 class Calibration:
     """What was measured, on which designs."""
 
-    families: Sequence[Family]
+    families: Sequence[DesignFamily]
     """One for each metric."""
     margins: Sequence[float | None]
     """Of each metric, in its own unit."""
@@ -216,7 +216,7 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate, copies: Copie
                 "together; name one of them with --arms"
             )
         swept = observations.fixed_tasks and analysis.tasks is None
-        families.append(Family(_on_common_places(designs), swept, observations.groups, copies))
+        families.append(DesignFamily(_on_common_places(designs), swept, observations.groups, copies))
     margins = [
         None if reason else _margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)
     ]
@@ -242,7 +242,7 @@ def _on_common_places(designs: Sequence[Design]) -> Sequence[Design]:
     ]
 
 
-def _limits(rule: MetricRule, family: Family) -> list[float]:
+def _limits(rule: MetricRule, family: DesignFamily) -> list[float]:
     """What a gate asks the effect to lie above, in the metric's unit; a share is one of the control's mean."""
     control, _ = family.designs[0].arrays()
     mean = abs(float(np.mean([part.mean() for part in control])))
@@ -253,7 +253,7 @@ def _limits(rule: MetricRule, family: Family) -> list[float]:
     ]
 
 
-def _margin(analysis: Analysis, family: Family) -> float | None:
+def _margin(analysis: Analysis, family: DesignFamily) -> float | None:
     """The margin in the metric's unit. Outcomes of 0 and 1 cannot be moved by it, so they have none here."""
     if family.designs[0].binary:
         return None
@@ -335,7 +335,7 @@ def _outcomes(passes: Bools, fails: Bools, rules: int) -> tuple[float | None, fl
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class BetterDeclaration:
     """A declaration that would be right, with the largest rate that it was measured to have."""
 
     changes: Mapping[str, str | None]
@@ -355,7 +355,7 @@ class CalibrateAnswer(Answer):
 
     calibration: Calibration
     alpha: float
-    advice: Advice | None
+    advice: BetterDeclaration | None
     notes: Sequence[str]
 
     title = "Calibration"
@@ -616,7 +616,7 @@ def _change(each: Exchanged, design: Design) -> tuple[str, str | None] | None:
 
 def _advice(
     metrics: Sequence[Observations], question: Calibrate, calibration: Calibration, copies: Copies
-) -> Advice | None:
+) -> BetterDeclaration | None:
     """The declaration that knows of the blocks which had something in common, and the rate that it has."""
     failed = [each for each in calibration.exchanged if each.state == "exceeds" and each.p_common is not None]
     changes = dict(change for each in failed if (change := _change(each, calibration.design)) is not None)
@@ -626,7 +626,7 @@ def _advice(
         return None
     if other is None or not other.exchanged:
         return None
-    return Advice(changes, other.design.population, max(each.false_positives for each in other.exchanged))
+    return BetterDeclaration(changes, other.design.population, max(each.false_positives for each in other.exchanged))
 
 
 def _notes(metrics: Sequence[Observations], calibration: Calibration, alpha: float) -> list[str]:
@@ -639,7 +639,7 @@ def _notes(metrics: Sequence[Observations], calibration: Calibration, alpha: flo
             )
         if each.state == "too few" and each.p_common is not None and each.p_common < IN_COMMON:
             change = _change(each, calibration.design)
-            repair = "" if change is None else f"; {Advice(dict([change]), '', 0.0).flags} would know of it"
+            repair = "" if change is None else f"; {BetterDeclaration(dict([change]), '', 0.0).flags} would know of it"
             notes.append(
                 f"runs of one {each.one} have something in common that the test does not know of (F test, p = "
                 f"{format_p(each.p_common)}), so its verdict is not to be trusted{repair}"

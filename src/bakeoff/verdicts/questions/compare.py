@@ -38,10 +38,11 @@ from bakeoff.verdicts.comparison import (
 )
 from bakeoff.verdicts.describe import unit_values
 from bakeoff.verdicts.family import (
+    Change,
+    Changed,
     Earlier,
     changed_analysis,
     first_analysis,
-    late_changes,
     primary_metrics,
     settings_of,
 )
@@ -355,48 +356,14 @@ class CompareAnswer(Answer):
 
 
 def answer(results: Results, question: Compare) -> CompareAnswer:
-    """One family over the primary metrics; with `explore`, every other metric beside it.
-
-    Runs that were added until it was decided are judged by the e-process: no test of fixed size is valid there.
-    """
+    """One family over the primary metrics; with `explore`, every other metric beside it."""
     metrics = question.metrics or results.primary()
     primary = primary_metrics(results, metrics)
     question = question.model_copy(update={"unpaired": question.unpaired or results.unpaired})
-    if question.editions == "all":
-        from bakeoff.verdicts.sequential.combined import combine
-
-        if question.unpaired or question.intersect:
-            raise UsageError("editions are combined pair by pair; leave --unpaired and --intersect out")
-        _refuse_undeclared(metrics, primary, results)
-        report, observations = combine(results, question, metrics)
-        settings = compare_settings(observations, question, len(report.comparisons))
-        return CompareAnswer(
-            results.label, settings, report.comparisons, observations, question, sequential=report,
-            uncounted=results.uncounted,
-        )  # fmt: skip
+    if question.editions == "all" or (results.edition is not None and results.is_sequential):
+        return _sequential_answer(results, question, metrics, primary)
     observations = [observe_metric(results, name, question) for name in metrics]
-    registration = None
-    edition = results.edition
-    if edition is not None and edition.paths.registration.exists():
-        from bakeoff.verdicts.sequential import prereg
-
-        registration = prereg.check(edition, question.analysis(results.analysis), question, metrics)
-    if edition is not None and results.is_sequential:
-        from bakeoff.verdicts.sequential import evidence_path
-
-        if question.analysis(results.analysis) != results.analysis or question.unpaired or question.intersect:
-            raise UsageError(
-                f"{results.label} was run until it was decided, and the rule that decided was fixed when it began; "
-                "leave out the flags that change alpha, margin, summary, bounds, direction or pairing"
-            )
-        _refuse_undeclared(metrics, primary, results)
-        report = evidence_path.report(results, metrics, question)
-        settings = compare_settings(observations, question, len(report.comparisons))
-        judged = {each.metric: settings_of(each, question) for each in observations}
-        return CompareAnswer(
-            results.label, settings, report.comparisons, observations, question, sequential=report,
-            uncounted=results.uncounted, registration=registration, judged=judged,
-        )  # fmt: skip
+    registration = _registration(results, question, metrics)
     refuse_sequential(results, "a comparison across editions")
     covariate = None
     if question.covariate is not None:
@@ -421,12 +388,19 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
             question,
         )
     shown = [each for each in observations if each.metric in primary]
-    hidden, absent = _not_asked(results, question, [name for name in primary if name not in metrics])
+    not_asked = [name for name in primary if name not in metrics]
+    hidden = _known(results, question, not_asked) if not_asked else []
+    absent = len(not_asked) - len(hidden)
     comparisons: list[Comparison] = []
     if shown:
         comparisons = compare(shown, question, hidden=hidden, absent=absent, covariate=covariate)
     if undeclared := [each for each in observations if each.metric not in primary]:
         comparisons += compare_exploratory(undeclared, question, covariate=covariate)
+    changes = [changed_analysis(each, question) for each in (*shown, *hidden)]
+    late = [change for change in changes[: len(shown)] if change.number]
+    changed = None
+    if late:
+        changed = Changed(late, "analysis", _shown_first(results, question, changes, len(shown), absent))
     settings = compare_settings(observations, question, max(each.family for each in comparisons))
     others = [name for name in results.metrics if name not in metrics and name not in results.incidental]
     chosen = bool(others) and (not results.editions() or results.analysis.metric is None)
@@ -435,22 +409,61 @@ def answer(results: Results, question: Compare) -> CompareAnswer:
         registration=registration, file=results.file,
         judged={each.metric: settings_of(each, question) for each in [*shown, *hidden]},
     ).remarked(
-        changed=late_changes(
-            [changed_analysis(each, question) for each in shown],
-            earlier=_shown_first(results, question, shown, hidden, absent),
-        ),
+        changed=changed,
         choice=MetricChoice(tuple(metrics), len(metrics) + len(others)) if chosen else None,
     )  # fmt: skip
 
 
+def _sequential_answer(
+    results: Results, question: Compare, metrics: Sequence[str], primary: Sequence[str]
+) -> CompareAnswer:
+    """Judge runs that were added until it was decided, or all editions together, by e-processes.
+
+    No test of fixed size is valid there. Raises UsageError for flags that would change the rule.
+    """
+    registration = None
+    judged: dict[str, dict[str, Any]] = {}
+    if question.editions == "all":
+        from bakeoff.verdicts.sequential.combined import combine
+
+        if question.unpaired or question.intersect:
+            raise UsageError("editions are combined pair by pair; leave --unpaired and --intersect out")
+        _refuse_undeclared(metrics, primary, results)
+        report, observations = combine(results, question, metrics)
+    else:
+        from bakeoff.verdicts.sequential import evidence_path
+
+        observations = [observe_metric(results, name, question) for name in metrics]
+        registration = _registration(results, question, metrics)
+        if question.analysis(results.analysis) != results.analysis or question.unpaired or question.intersect:
+            raise UsageError(
+                f"{results.label} was run until it was decided, and the rule that decided was fixed when it began; "
+                "leave out the flags that change alpha, margin, summary, bounds, direction or pairing"
+            )
+        _refuse_undeclared(metrics, primary, results)
+        report = evidence_path.report(results, metrics, question)
+        judged = {each.metric: settings_of(each, question) for each in observations}
+    settings = compare_settings(observations, question, len(report.comparisons))
+    return CompareAnswer(
+        results.label, settings, report.comparisons, observations, question, sequential=report,
+        uncounted=results.uncounted, registration=registration, judged=judged,
+    )  # fmt: skip
+
+
+def _registration(results: Results, question: Compare, metrics: Sequence[str]) -> Registration | None:
+    """Return how this analysis stands to the registered one; None where none was registered."""
+    if results.edition is None or not results.edition.paths.registration.exists():
+        return None
+    from bakeoff.verdicts.sequential import prereg
+
+    return prereg.check(results.edition, question.analysis(results.analysis), question, metrics)
+
+
 def _shown_first(
-    results: Results, question: Compare, shown: Sequence[Observations], hidden: Sequence[Observations], absent: int
+    results: Results, question: Compare, changes: Sequence[Change], shown: int, absent: int
 ) -> list[Earlier]:
-    """Judge the family by the analysis that was shown first, where the question asks for another one."""
-    changes = [changed_analysis(each, question) for each in (*shown, *hidden)]
-    late = {change.metric: change for change in changes[: len(shown)] if change.number}
-    if not late:
-        return []
+    """Judge the family by the analysis that was shown first; of its metrics the first `shown` are asked for."""
+    late = {change.metric: change for change in changes[:shown] if change.number}
     first = next(iter(late.values())).first
     asked = Compare(
         control=question.control,
@@ -463,9 +476,7 @@ def _shown_first(
             observe_metric(results, each.metric, asked, first_analysis(each, results.analysis.about(each.metric)))
             for each in changes
         ]
-        compared = compare(
-            earlier[: len(shown)], asked, hidden=earlier[len(shown) :], absent=absent, changes=0, verdict_only=True
-        )
+        compared = compare(earlier[:shown], asked, hidden=earlier[shown:], absent=absent, changes=0, verdict_only=True)
     except UsageError:  # only means were shown, and the declared analysis does not fit these runs
         return []
     return [
@@ -473,15 +484,15 @@ def _shown_first(
     ]
 
 
-def _not_asked(results: Results, question: Compare, names: Sequence[str]) -> tuple[list[Observations], int]:
-    """Primary metrics that share alpha with those that were asked for, and how many of them no run has."""
+def _known(results: Results, question: Compare, names: Sequence[str]) -> list[Observations]:
+    """Those of these metrics that runs have. Primary ones share alpha with those that were asked for."""
     known = []
     for name in names:
         try:
             known.append(observe_metric(results, name, question))
         except UsageError:
             continue
-    return known, len(names) - len(known)
+    return known
 
 
 def _refuse_undeclared(metrics: Sequence[str], primary: Sequence[str], results: Results) -> None:

@@ -24,7 +24,7 @@ from bakeoff.stats.plans import Stratified, TwoWay, planning_spread
 from bakeoff.stats.power import (
     ONE,
     Components,
-    Family,
+    Multiplicity,
     resampled_from,
     simulate,
     spread_bound,
@@ -45,7 +45,7 @@ class NotAnswerable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class PlanningSpread:
     """What the noise is: sd of the differences (paired) or inside an arm (unpaired), and its upper limit."""
 
     sd: float
@@ -82,7 +82,7 @@ def units_at(
     alpha: float,
     power: float,
     design: Pairing,
-    family: Family = ONE,
+    family: Multiplicity = ONE,
 ) -> Estimate:
     """Units that detect the effect at each of the spreads."""
     units: list[int | None] = []
@@ -104,7 +104,7 @@ class EarlierRuns:
     population: str
     values: tuple[Array, ...]
     """Differences of the units (paired), or the two arms (unpaired); larger is better."""
-    spread: Spread
+    spread: PlanningSpread
     n: int
     tasks: int
     seeds: int
@@ -163,7 +163,7 @@ def earlier_runs(
     )
 
 
-def _spread(design: Design, values: tuple[Array, ...], confidence: float) -> Spread:
+def _spread(design: Design, values: tuple[Array, ...], confidence: float) -> PlanningSpread:
     n = min(v.size for v in values)
     if n < 2:
         raise NotAnswerable(f"there are {n} {design.plan_unit}; a spread needs at least 2")
@@ -171,7 +171,9 @@ def _spread(design: Design, values: tuple[Array, ...], confidence: float) -> Spr
         raise NotAnswerable("the runs show no spread at all (are they copies?), so there is nothing to plan with")
     seen, counted = design.spread_of_noise(values)
     pairing: Pairing = "paired" if design.paired else "unpaired"
-    return Spread(seen, spread_bound(seen, counted, confidence), pairing, design.plan_unit, confidence, counted - 1.0)
+    return PlanningSpread(
+        seen, spread_bound(seen, counted, confidence), pairing, design.plan_unit, confidence, counted - 1.0
+    )
 
 
 # -- simulation

@@ -20,7 +20,7 @@ from bakeoff.stats import plans
 from bakeoff.stats import power as parts
 from bakeoff.stats.detection import MOST_TOGETHER, Design
 from bakeoff.stats.evidence import LEAST_UNITS
-from bakeoff.stats.power import Family, chance_to_detect, minimum_detectable_effect
+from bakeoff.stats.power import Multiplicity, chance_to_detect, minimum_detectable_effect
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.question import Power
@@ -28,8 +28,8 @@ from bakeoff.verdicts.questions.planning import (
     EarlierRuns,
     Estimate,
     NotAnswerable,
+    PlanningSpread,
     Setting,
-    Spread,
     earlier_runs,
     power_at,
     units_at,
@@ -65,7 +65,7 @@ class Goal:
     effect: float | None = None
     n: int | None = None
     """Units at hand, in each arm when unpaired."""
-    family: Family = parts.ONE
+    family: Multiplicity = parts.ONE
     """The comparisons that share alpha."""
 
 
@@ -74,7 +74,7 @@ class Plan:
     """Everything `power` answers. Fields are None where the question was not asked or has no answer."""
 
     goal: Goal
-    spread: Spread
+    spread: PlanningSpread
     mde: Estimate | None
     """Smallest effect that the units at hand detect."""
     chance: Estimate | None
@@ -85,7 +85,7 @@ class Plan:
     """Where tasks and seeds are both samples."""
 
 
-def plan(spread: Spread, goal: Goal) -> Plan:
+def plan(spread: PlanningSpread, goal: Goal) -> Plan:
     """Runs needed for the effect, and what n units can find."""
     all_three = (spread.sd, spread.upper, spread.planned(goal.alpha / goal.family.comparisons, goal.power))
     mde = chance = needed = None
@@ -303,7 +303,7 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
             alpha = observations.analysis.alpha
             # What `compare` would judge together: every arm, on every primary metric unless one is named.
             comparisons = len(candidates) * (1 if question.metric else len(results.primary()))
-        family = Family(question.comparisons or comparisons, question.detect)
+        family = Multiplicity(question.comparisons or comparisons, question.detect)
         if family.wanted != "each" and family.comparisons > MOST_TOGETHER:
             raise UsageError(f"--detect {family.wanted} is simulated for at most {MOST_TOGETHER} comparisons")
         settings["comparisons"] = family.comparisons
@@ -315,7 +315,7 @@ def answer(results: Results | None, question: Power) -> PowerAnswer:
 
 
 def _plan_spread(
-    question: Power, noise: EarlierRuns | None, alpha: float, family: Family
+    question: Power, noise: EarlierRuns | None, alpha: float, family: Multiplicity
 ) -> tuple[Plan, dict[str, Any], list[str]]:
     """The plan from the spread of earlier runs or from a given one, its numbers for JSON, and its sentences."""
     n = question.n
@@ -323,7 +323,7 @@ def _plan_spread(
         if question.effect is None and n is None:
             raise UsageError("say --effect (how many runs?) or --n (which effect can be detected?), or both")
         assert question.sd is not None
-        spread = Spread(question.sd, question.sd, "unpaired" if question.paired is False else "paired", "unit")
+        spread = PlanningSpread(question.sd, question.sd, "unpaired" if question.paired is False else "paired", "unit")
     else:
         spread, n = noise.spread, n or noise.n
     goal = Goal(alpha, question.power, question.effect, n, family)
@@ -435,7 +435,7 @@ def _lines_of_both(goal: Goal, both: BothSampled, now: float) -> list[str]:
     return [f"To detect {goal.effect:g} ({goal.power:.0%} power): {enough or 'more than can be run'}.", *floors]
 
 
-def _phrase(estimate: Estimate, form: str, spread: Spread) -> str:
+def _phrase(estimate: Estimate, form: str, spread: PlanningSpread) -> str:
     """The figure to follow, and beside it those at the spread as seen and at its upper limit; one figure for a given sd."""
 
     def shown(value: float | None) -> str:

@@ -77,7 +77,7 @@ def exchange(level: Level, names: Sequence[Hashable], arms: int, replicates: int
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class DesignFamily:
     """A control and its candidates on one metric: a design for each candidate, all of one kind, nothing missing."""
 
     designs: Sequence[Design]
