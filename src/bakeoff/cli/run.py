@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -24,7 +24,8 @@ from bakeoff.text import flat
 if TYPE_CHECKING:
     from bakeoff.engine.scheduler import Observer, SessionSummary
     from bakeoff.engine.session import Options, Session
-    from bakeoff.records.run import Attempt, FailureGroup
+    from bakeoff.records.layout import EditionPaths
+    from bakeoff.records.run import Attempt, FailureGroup, RunRecord, Unscored
     from bakeoff.spec.plan import Plan
     from bakeoff.verdicts.sequential.evidence_path import SequentialReport
 
@@ -159,8 +160,8 @@ def command(
 
         show_plan(plan, options, as_json=as_json, verbose=verbosity > 0)
         ctx.exit()
-    print_json(report) if as_json else _show(report, Path(report["directory"]))
-    ctx.exit(int(report["exit_code"]))
+    print_json(report.facts()) if as_json else _show(report)
+    ctx.exit(report.exit_code)
 
 
 @contextmanager
@@ -224,22 +225,13 @@ def _prepare(plan: Plan, options: dict[str, str | None], yes: bool) -> None:
         workload.configure(values, accept)
 
 
-def _run(plan: Plan, options: Options, verbosity: int, root: Path) -> dict[str, Any]:
-    """Do what is missing. Returns what `--json` prints. `root` is where other verbs look for the experiment."""
+def _run(plan: Plan, options: Options, verbosity: int, root: Path) -> RunReport:
+    """Do what is missing. Returns how it ended. `root` is where other verbs look for the experiment."""
     from bakeoff.records.layout import link_experiment
 
     with opened(plan, options) as session:
         link_experiment(session.edition.paths, root)
-        summary, decision = do_runs(session, verbosity)
-        report = _report(session, summary)
-        if decision is not None:
-            reason = summary.stopped.reason if summary.stopped else None
-            interrupted = reason == "interrupted" and not decision.stopped
-            report["sequential"] = decision.facts()
-            report["exit_code"] = (
-                130 if interrupted else 1 if reason in ("first failure", "failures") else 0 if decision.decided else 3
-            )
-        return report
+        return RunReport.of(session, *do_runs(session, verbosity))
 
 
 @contextmanager
@@ -343,83 +335,133 @@ class Interrupts:
         """Nothing to do: `__exit__` gives the signals back."""
 
 
-def _report(session: Session, summary: SessionSummary) -> dict[str, Any]:
-    """What the session did, and the state of the runs that were asked for: all, or those that --only chose.
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """How a session ended, and the state of the runs that were asked for: all, or those that --only chose.
 
     Statuses are those of the records. A run that succeeded without a value of the declared metric has succeeded:
     that its analysis needs more is said beside it.
     """
-    from bakeoff.records.run import OPEN, failures, unscored
 
-    only, last = session.selected(), failures(session.edition, 1)
-    if only is None:
-        counts = Counter(session.edition.counts())
-    else:
-        counts = Counter(run.status for run in session.edition.runs() if only(run))
-    scoreless = [(run, reason) for run, reason in unscored(session.edition) if only is None or only(run)]
-    failed = counts["failed"] + counts["timeout"]
-    missing = sum(counts[status] for status in OPEN)
-    interrupted = summary.stopped is not None and summary.stopped.reason == "interrupted" and missing > 0
-    return {
-        "experiment": session.edition.paths.experiment,
-        "edition": session.edition.paths.name,
-        "directory": str(session.edition.paths.directory),
-        "runs": sum(counts.values()),
-        "succeeded": counts["succeeded"],
-        "failed": failed,
-        "metric": session.edition.facts()["spec"]["analysis"]["metric"],
-        "unscored": len(scoreless),
-        "missing": missing,
-        "done_now": sum(summary.statuses.values()),
-        "attempts_now": summary.attempts,
-        "left_out": summary.left_out,
-        "stopped": summary.stopped.text if summary.stopped else None,
-        "complete": summary.complete,
-        "why_unscored": f"{scoreless[0][0].run_id}: {scoreless[0][1].why}" if scoreless else None,
-        "last_failure": {key: last[0][key] for key in ("run_id", "status", "error")} if last else None,
-        "exit_code": 130 if interrupted else 1 if failed or missing or not counts else 0,
-    }
+    paths: EditionPaths
+    counts: Counter[str]
+    """Number of runs by status."""
+    metric: str | None
+    unscored: Sequence[tuple[RunRecord, Unscored]]
+    last_failure: Mapping[str, Any] | None
+    summary: SessionSummary
+    decision: SequentialReport | None
+    """What the sequential test says, if there is one."""
+
+    @classmethod
+    def of(cls, session: Session, summary: SessionSummary, decision: SequentialReport | None) -> RunReport:
+        from bakeoff.records.run import failures, unscored
+
+        edition, only = session.edition, session.selected()
+        if only is None:
+            counts = Counter(edition.counts())
+        else:
+            counts = Counter(run.status for run in edition.runs() if only(run))
+        return cls(
+            edition.paths,
+            counts,
+            edition.facts()["spec"]["analysis"]["metric"],
+            [(run, reason) for run, reason in unscored(edition) if only is None or only(run)],
+            next(iter(failures(edition, 1)), None),
+            summary,
+            decision,
+        )
+
+    @property
+    def succeeded(self) -> int:
+        return self.counts["succeeded"]
+
+    @property
+    def failed(self) -> int:
+        return self.counts["failed"] + self.counts["timeout"]
+
+    @property
+    def missing(self) -> int:
+        return self.counts.total() - self.succeeded - self.failed
+
+    @property
+    def exit_code(self) -> int:
+        """0 every run succeeded, or the test decided; 1 runs failed or are missing; 3 undecided; 130 interrupted."""
+        reason = self.summary.stopped.reason if self.summary.stopped else None
+        if self.decision is None:
+            if reason == "interrupted" and self.missing:
+                return 130
+            return 1 if self.failed or self.missing or not self.counts else 0
+        if reason == "interrupted" and not self.decision.stopped:
+            return 130
+        return 1 if reason in ("first failure", "failures") else 0 if self.decision.decided else 3
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        summary, last = self.summary, self.last_failure
+        first = f"{self.unscored[0][0].run_id}: {self.unscored[0][1].why}" if self.unscored else None
+        return {
+            "experiment": self.paths.experiment,
+            "edition": self.paths.name,
+            "directory": str(self.paths.directory),
+            "runs": self.counts.total(),
+            "succeeded": self.succeeded,
+            "failed": self.failed,
+            "metric": self.metric,
+            "unscored": len(self.unscored),
+            "missing": self.missing,
+            "done_now": summary.statuses.total(),
+            "attempts_now": summary.attempts,
+            "left_out": summary.left_out,
+            "stopped": summary.stopped.text if summary.stopped else None,
+            "complete": summary.complete,
+            "why_unscored": first,
+            "last_failure": {key: last[key] for key in ("run_id", "status", "error")} if last else None,
+            "exit_code": self.exit_code,
+            **({"sequential": self.decision.facts()} if self.decision is not None else {}),
+        }
 
 
-def _show(report: dict[str, Any], directory: Path) -> None:
+def _show(report: RunReport) -> None:
     """Print how the session ended, the means, why runs failed, and the next command. Means that were shown are a look."""
-    from bakeoff.records.layout import EditionPaths
     from bakeoff.records.recorded import Recorded
     from bakeoff.records.run import failure_groups
 
-    counts = f"{report['succeeded']} succeeded, {report['failed']} failed, {report['missing']} missing"
-    name = f"{report['experiment']}/{report['edition']}"
-    if report["stopped"]:
-        click.echo(f"{name}: {report['stopped']}; {counts}")
-    elif report["done_now"] == 0 and report["complete"]:
+    summary, paths = report.summary, report.paths
+    counts = f"{report.succeeded} succeeded, {report.failed} failed, {report.missing} missing"
+    name = f"{paths.experiment}/{paths.name}"
+    if summary.stopped:
+        click.echo(f"{name}: {summary.stopped.text}; {counts}")
+    elif not summary.statuses and summary.complete:
         click.echo(f"{name}: complete already; {counts}. --fresh starts a new edition")
     else:
-        click.echo(f"{name}: {counts}" + (f"; {report['left_out']} left out by --only" if report["left_out"] else ""))
-    click.echo(f"results: {report['directory']}")
-    for sentence in report.get("sequential", {}).get("sentences", ()):
+        click.echo(f"{name}: {counts}" + (f"; {summary.left_out} left out by --only" if summary.left_out else ""))
+    click.echo(f"results: {paths.directory}")
+    for sentence in report.decision.sentences if report.decision is not None else ():
         click.echo(sentence)
-    if report["exit_code"] == 130:
+    if report.exit_code == 130:
         click.echo("the same command continues from here")
         return
-    with closing(Recorded.open(EditionPaths(directory))) as edition:
+    with closing(Recorded.open(paths)) as edition:
         runs = list(edition.runs())
-        if report["succeeded"] and "sequential" not in report:
+        if report.succeeded and report.decision is None:
             from bakeoff.cli.status import arm_facts, show_arms
             from bakeoff.records.looks import record_means
 
-            show_arms(arm_facts(edition, runs), report["metric"], report["unscored"])
+            show_arms(arm_facts(edition, runs), report.metric, len(report.unscored))
             record_means(edition, "run")
         for line in failure_lines(failure_groups(runs)):
             click.echo(line)
         arms = len({run.arm for run in runs})
-    if report["unscored"]:
-        metric = f"the metric {report['metric']!r} ({report['why_unscored']})"
-        click.echo(f"{report['unscored']} of the {report['succeeded']} that succeeded have no number for {metric}")
-    if report["failed"] or report["missing"]:
-        click.echo(f"see why: bakeoff status {report['experiment']}")
-    if report["failed"] and not report["missing"] and "sequential" not in report:
+    if report.unscored:
+        run, reason = report.unscored[0]
+        metric = f"the metric {report.metric!r} ({run.run_id}: {reason.why})"
+        click.echo(f"{len(report.unscored)} of the {report.succeeded} that succeeded have no number for {metric}")
+    if report.failed or report.missing:
+        click.echo(f"see why: bakeoff status {paths.experiment}")
+    if report.failed and not report.missing and report.decision is None:
         click.echo("try the failed ones again: the same command with --retry-failed")
-    if report["missing"]:
+    if report.missing:
         click.echo("next: the same command, which does what is missing")
-    elif report["succeeded"]:
-        click.echo(f"next: bakeoff {'compare' if arms > 1 else 'report'} {report['experiment']}")
+    elif report.succeeded:
+        click.echo(f"next: bakeoff {'compare' if arms > 1 else 'report'} {paths.experiment}")
