@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
 import shutil
 import subprocess
@@ -18,19 +19,25 @@ ROOT = Path(__file__).parent.parent
 Stranger = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel of this checkout. Its dependencies are those that the tests have already."""
-    place = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--no-deps", "--wheel-dir", str(place), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = place.glob("bakeoff-*.whl")
-    venv.create(place / "venv", with_pip=False)
-    python = place / "venv/bin/python"
-    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", str(wheel)], check=True, capture_output=True)
-    (site,) = (place / "venv/lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(f"{Path(click.__file__).parents[1]}\n")
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A virtual environment with the wheel of this checkout, one for all workers. Its dependencies are those of the tests."""
+    base = tmp_path_factory.getbasetemp()
+    place = (base if worker_id == "master" else base.parent) / "installed"
+    place.mkdir(exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "ready").exists():
+            pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+            build = [*pip, "wheel", "--no-deps", "--wheel-dir", str(place), str(ROOT)]
+            subprocess.run(build, check=True, capture_output=True)
+            (wheel,) = place.glob("bakeoff-*.whl")
+            venv.create(place / "venv", with_pip=False)
+            install = [*pip, "--python", str(place / "venv/bin/python"), "install", "--no-deps", str(wheel)]
+            subprocess.run(install, check=True, capture_output=True)
+            (site,) = (place / "venv/lib").glob("python*/site-packages")
+            (site / "dependencies.pth").write_text(f"{Path(click.__file__).parents[1]}\n")
+            (place / "ready").touch()
     return place / "venv"
 
 
@@ -77,3 +84,44 @@ def test_a_stranger_gets_verdicts_in_an_empty_directory(stranger: Stranger, envi
     assert stranger("report", "latest").returncode == 0
     misspelt = stranger("try", "python odl.py {seed}", "python new.py {seed}")
     assert misspelt.returncode == 2 and "did you mean 'old.py'?" in misspelt.stderr
+
+
+SMALLER = {
+    "gridworld": ("steps=2048", "held_out=4", "envs=8"),
+    "language": ("warm_steps=10", "steps=1", "eval_prompts=8"),
+    "market": ("duration_minutes=5",),
+}
+"""Parameters with which runs of an example take seconds instead of a minute."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "template",
+    [
+        "command",
+        "python",
+        "csv",
+        pytest.param("tasks", marks=pytest.mark.apt),
+        "market",
+        "language",
+        "gridworld",
+        "sweep",
+    ],
+)
+def test_a_stranger_goes_from_a_template_to_a_verdict_and_a_report(
+    stranger: Stranger, tmp_path: Path, template: str
+) -> None:
+    """The commands are those that `init` prints; none of them is given a metric."""
+    started = stranger("init", "--template", template)
+    assert started.returncode == 0, started.stderr
+    next_line = started.stdout.splitlines()[-1]
+    calls = [call.removeprefix("bakeoff ").split() for call in next_line.removeprefix("next: ").split(", then ")]
+    for call in calls:
+        smaller = [word for name in SMALLER.get(template, ()) for word in ("--set", f"params.{name}")]
+        done = stranger(*call, *(smaller if call[0] == "run" else ()))
+        assert done.returncode in ((0, 3) if call[0] in ("compare", "rank") else (0,)), (
+            f"{call}: {done.stdout}{done.stderr}"
+        )
+        if call[0] == "compare":
+            assert "verdict" in done.stdout
+    assert list(tmp_path.glob("**/index.html"))

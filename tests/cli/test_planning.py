@@ -120,7 +120,7 @@ def test_a_mean_that_may_be_zero_is_too_little_evidence(bakeoff: Bakeoff, tmp_pa
 def test_power_from_numbers(bakeoff: Bakeoff) -> None:
     result = bakeoff("power", "--sd", "1", "--effect", "0.5", "--n", "15")
     assert result.exit_code == 0
-    assert "To detect 0.5 (80% power): 34 units." in result.stdout
+    assert "To detect 0.5 (80 % power): 34 units." in result.stdout
     unpaired = facts(bakeoff("power", "--sd", "1", "--effect", "0.5", "--unpaired", "--json"))
     assert unpaired["needed"]["seen"] == 64 and unpaired["settings"]["sd"] == 1
 

@@ -119,8 +119,7 @@ def test_tost_is_two_one_sided_t_tests_and_needs_a_margin() -> None:
     found = line("tost", paired(A, B), margin=0.8)
     assert found.p == pytest.approx(ttost_paired(B, A, -0.8, 0.8)[0], rel=1e-9)
     assert found.interval is not None and found.interval.level == pytest.approx(0.9)
-    with pytest.raises(UsageError, match="needs --margin"):
-        line("tost", paired(A, B))
+    assert "needs --margin" in line("tost", paired(A, B)).note
 
 
 def test_cluster_is_the_cluster_robust_error_with_t_and_tasks_less_one_degrees_of_freedom() -> None:
@@ -154,8 +153,8 @@ def test_t_on_stratified_and_crossed_designs_is_the_designs_own() -> None:
     ("cluster", paired(A, B), "needs several tasks"),
 ])  # fmt: skip
 def test_a_method_that_does_not_fit_the_design_says_why(name: str, rows: list[Row], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        line(name, rows)
+    found = line(name, rows)
+    assert found.p is None and found.interval is None and message in found.note
 
 
 def test_an_unknown_method_is_an_error_that_lists_the_known_ones() -> None:

@@ -35,7 +35,7 @@ POLL_S = 0.2
 def command(
     ctx: click.Context, run: str, stderr: bool, follow: bool, attempt: int | None, tail: int | None, root: Path
 ) -> None:
-    """Print what RUN wrote to standard output; of an imported run, what was said in it.
+    """Print what RUN wrote to standard output; of a task rollout, what its agent wrote; of an imported run, what was said.
 
     On a terminal, escape sequences and control characters are left out; a pipe or file gets the bytes unchanged.
     Exits with 1 when there is nothing to print.
@@ -60,6 +60,13 @@ def command(
             if not live:
                 break
             time.sleep(POLL_S)
+        if not offset and not stderr:
+            for name in log.others():
+                with open_inside(log.home, name) as file:
+                    offset = offset or 0
+                    while chunk := file.read(CHUNK):
+                        writer.write(chunk)
+                        offset += len(chunk)
         if offset is None and not stderr and attempt is None:
             for message in run_messages(edition, position):
                 offset = 0

@@ -36,7 +36,9 @@ def command(sql: str, name: str, as_csv: bool, root: Path, as_json: bool) -> Non
         result = pl.SQLContext(runs=runs).execute(sql, eager=True)
     except pl.exceptions.PolarsError as error:
         columns = ", ".join(runs.columns)
-        raise UsageError(f"{error}\nThe table is called runs; its columns are {columns}") from error
+        # Behind that Polars shows its plan of the query, and the columns that we list in our own words.
+        reason = str(error).partition("\n\n")[0].partition("; valid columns")[0].strip()
+        raise UsageError(f"{reason}; the table is called runs, and its columns are {columns}") from error
     if as_json:
         print_json(result.to_dicts())
     elif as_csv:

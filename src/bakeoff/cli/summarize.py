@@ -15,7 +15,8 @@ from bakeoff.verdicts.question import Summarize
 
 @click.command()
 @edition_options
-@question_options(Summarize, "direction", "goal")
+@click.option("--metric", metavar="NAME", help="The score (default: the experiment's metric).")
+@question_options(Summarize, "summary", "window", "last", "direction", "failure_score", "bounds", "goal")
 @root_option
 @json_option
 def command(name: str, root: Path, as_json: bool, **options: Any) -> None:

@@ -200,7 +200,8 @@ def _beginning(directory: Path) -> Iterator[str | None]:
     path = directory / ".beginning"
     while True:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            layout.make_root(directory.parent)
+            directory.mkdir(exist_ok=True)
             file = open(path, "a")  # noqa: SIM115 - its error is ours
         except OSError as error:
             raise StorageError(f"{directory}: cannot make a directory for results: {error.strerror}") from error

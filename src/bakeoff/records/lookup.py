@@ -27,6 +27,8 @@ from bakeoff.records.recorded import Recorded
 from bakeoff.records.rundir import ATTEMPTS, STDERR, STDOUT
 from bakeoff.records.schema import TABLE_NAMES
 from bakeoff.records.store import URL_VARIABLE, connect
+from bakeoff.spec import registry
+from bakeoff.spec.workload import Logging
 from bakeoff.trees import remove_tree
 
 
@@ -84,10 +86,17 @@ class Log:
     """The file's path in it."""
     status: str
     silence: str
+    pattern: str = ""
+    """Where this kind of run keeps its output if it is not its standard output, as `spec.workload.Logging` says it."""
 
     @property
     def path(self) -> Path:
         return self.home / self.name
+
+    def others(self) -> list[str]:
+        """Files with output that is not on standard output, in order, as paths in `home`."""
+        files = sorted(self.path.parent.glob(self.pattern)) if self.pattern else []
+        return [str(file.relative_to(self.home)) for file in files if file.is_file() and file.stat().st_size]
 
 
 def find_log(edition: Recorded, position: int, *, stderr: bool = False, attempt: int | None = None) -> Log:
@@ -117,7 +126,17 @@ def find_log(edition: Recorded, position: int, *, stderr: bool = False, attempt:
         silence = f"{directory} was deleted by hand: the output of {run.run_id} is gone, its result is still recorded"
     else:
         silence = f"{run.run_id} has no directory: it wrote nothing, or the directory was deleted by hand"
-    return Log(run.run_id, home, folder + (STDERR if stderr else STDOUT), run.status, silence)
+    pattern = "" if stderr else _pattern(edition)
+    return Log(run.run_id, home, folder + (STDERR if stderr else STDOUT), run.status, silence, pattern)
+
+
+def _pattern(edition: Recorded) -> str:
+    """Return where runs of this kind keep their output; empty for standard output and for a workload that is not installed."""
+    try:
+        workload = registry.workload(edition.facts()["spec"]["workload"])
+    except UsageError:
+        return ""
+    return workload.log if isinstance(workload, Logging) else ""
 
 
 def remove(paths: EditionPaths) -> None:

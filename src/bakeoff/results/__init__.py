@@ -8,6 +8,7 @@
 | `importers` | one module for each foreign format, found by sniffing |
 | `reading` | the reading line: how other tools' runs were read |
 | `importing` | `bakeoff import`: foreign results become one of our editions |
+| `summaries` | a series becomes one number |
 | `columns` | `Sheet` and `Column`: plain tables over numpy, before they are runs |
 | `frame` | an edition as a table, and the files that `bakeoff collect` writes |
 """

@@ -6,15 +6,19 @@ called `param.<name>` or `metric.<name>`. `wall_s` is seconds from start to end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.errors import UsageError
 from bakeoff.records.layout import EditionPaths, atomic_write
 from bakeoff.records.recorded import Recorded
+from bakeoff.records.run import RunRecord
 from bakeoff.results.columns import Column, Kind, Sheet, has_polars
 from bakeoff.spec import registry
+from bakeoff.spec.experiment import Analysis
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,7 +66,39 @@ def read_table(edition: Recorded) -> EditionTable:
     }
     params = _add(columns, "param", [cells[run.cell].columns for run in runs])
     metrics = _add(columns, "metric", [run.metrics for run in runs])
+    metrics |= _add(columns, "metric", _summarised(edition, runs, Analysis.model_validate(facts["spec"]["analysis"])))
     return EditionTable(Sheet(columns), params, metrics)
+
+
+def _summarised(edition: Recorded, runs: Sequence[RunRecord], analysis: Analysis) -> list[dict[str, Any]]:
+    """Return for each run the judged metrics that are summaries of its series; none that runs report themselves.
+
+    Only for runs that succeeded: how far a failed run came is not a score.
+    """
+    summarised: list[dict[str, Any]] = [{} for _ in runs]
+    reported = {name for run in runs for name in run.metrics}
+    wanted = [name for name in analysis.metrics if name not in reported and analysis.about(name).summary is not None]
+    if not wanted:
+        return summarised
+    from bakeoff.records.series import read_block
+    from bakeoff.results.editions import as_floats
+    from bakeoff.results.summaries import reduce_all
+
+    places = {run.position: place for place, run in enumerate(runs) if run.status == "succeeded"}
+    curves: dict[str, dict[int, Any]] = {name: {} for name in wanted}
+    for position, block in edition.all_series():
+        logged = as_floats(read_block(block)) if position in places else {}
+        for name in wanted:
+            if name in logged:
+                curves[name][places[position]] = logged[name]
+    for name in wanted:
+        about = analysis.about(name)
+        assert about.summary is not None
+        names = {place: runs[place].run_id for place in curves[name]}
+        with suppress(UsageError):  # a summary that these series do not allow: `compare` says why
+            for place, value in reduce_all(curves[name], about.summary, about.direction != "minimize", names).items():
+                summarised[place][name] = value
+    return summarised
 
 
 def _add(columns: dict[str, Column], kind: str, rows: list[dict[str, Any]]) -> dict[str, str]:

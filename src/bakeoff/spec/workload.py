@@ -274,6 +274,14 @@ class Reading(Protocol):
 
 
 @runtime_checkable
+class Logging(Protocol):
+    """A workload whose runs write into files of their own and not to standard output."""
+
+    log: ClassVar[str]
+    """A pattern of their names, from the run's directory."""
+
+
+@runtime_checkable
 class Priced(Protocol):
     """A workload whose runs report what they cost."""
 

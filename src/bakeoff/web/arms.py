@@ -11,7 +11,7 @@ import numpy as np
 from bakeoff.results.table import Array
 from bakeoff.stats.curves import common_grid
 from bakeoff.stats.numerics import t_quantile
-from bakeoff.text import number, short
+from bakeoff.text import number, percent, short
 from bakeoff.verdicts.questions.rank import Ranking
 from bakeoff.web.figure import INK, Band, Dots, Figure, Grid, Line, Mark, Panel, Radial, Rule, Spoke, dash
 
@@ -81,7 +81,7 @@ def learning_curves(
     sizes = sorted({len(curves) for arms in tasks.values() for curves in arms.values()})
     seeds = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     caption = (
-        f"Lines: mean over N = {seeds} seeds per arm{single}. Bands: {level:.0%} t interval of the mean over seeds, "
+        f"Lines: mean over N = {seeds} seeds per arm{single}. Bands: {percent(level)} t interval of the mean over seeds, "
         f"pointwise (it holds at each step, not for the whole curve). Steps that every run of an arm reached."
     )
     if apart:
@@ -268,7 +268,7 @@ def profiles(ranking: Ranking) -> Figure:
     n = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     caption = (
         f"Share of runs {better} each score, over {len(ranking.tasks)} task{'s' if len(ranking.tasks) > 1 else ''} "
-        f"(N = {n} runs per arm). Bands: {level:.0%} bootstrap of runs inside tasks, pointwise; they speak of these "
+        f"(N = {n} runs per arm). Bands: {percent(level)} bootstrap of runs inside tasks, pointwise; they speak of these "
         "tasks only."
     )
     panel = Panel(f"{score} (threshold)", f"runs {better} the threshold (%)", tuple(marks), y_range=(-2.0, 102.0))
@@ -318,7 +318,7 @@ def radial(arms: Sequence[str], axes: Sequence[Axis], *, title: str, source: str
     n = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     caption = (
         f"Each axis runs from centre to rim over {span}; further out is better. Lines: mean over N = {n} seeds; bands and "
-        f"table: {level:.0%} t interval of each mean on its own. The area has no meaning. {source}"
+        f"table: {percent(level)} t interval of each mean on its own. The area has no meaning. {source}"
     )
     panel = Radial(tuple(axis.name for axis in axes), tuple(spokes), tuple(scales))
     table = [("", *arms), *rows]

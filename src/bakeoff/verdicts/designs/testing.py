@@ -18,7 +18,7 @@ from bakeoff.stats.decision import Decision
 from bakeoff.stats.evidence import Bound, Interval, Test, worst_case
 from bakeoff.stats.incomplete import mean_over_tasks
 from bakeoff.stats.numerics import difference, is_constant
-from bakeoff.text import number
+from bakeoff.text import number, percent
 from bakeoff.verdicts.designs import Design, Rule, Sides
 from bakeoff.verdicts.designs.cells import End
 
@@ -170,7 +170,7 @@ def other_methods(
     for name in names:
         try:
             line = METHODS[name](Problem(name, known, a, b, alpha, margin, resamples))
-        except ValueError as error:
+        except (ValueError, UsageError) as error:
             line = Line(name, None, None, f"unknown: {error}")
         else:
             if design.missing:
@@ -295,7 +295,7 @@ def adjusted(design: Design, covariate: Design, alpha: float) -> Line:
             )
         se = float(values.std(ddof=2)) / float(np.sqrt(values.size))
         statistic = ttests.TStatistic(float(values.mean()), se, values.size - 2.0, values.size)
-        note = f"slope {number(cuped.slope)}, {cuped.variance_reduction:.0%} of variance removed"
+        note = f"slope {number(cuped.slope)}, {percent(cuped.variance_reduction)} of variance removed"
     else:
         ya, yb, slope = effects.cuped_arms(a[0], b[0], xa[0], xb[0])
         plain = ttests.welch_t(ya, yb)

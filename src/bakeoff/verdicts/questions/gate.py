@@ -152,12 +152,14 @@ class Check:
         """What the interval had to show, and what it showed."""
         if self.interval is None:
             return NOTHING
-        end = f"above {number(self.interval.low)}" if self.outcome != "fail" else f"below {number(self.interval.high)}"
-        return f"needed above {number(self.holds_above)}, found {end}"
+        low, high = number(self.interval.low, sign=True), number(self.interval.high, sign=True)
+        found = f"{high} at best" if self.outcome == "fail" else f"{low} at worst"
+        wanted = "allowed" if self.holds_above < 0 else "needed"
+        return f"at least {number(self.holds_above, sign=True)} {wanted}, {found}"
 
     @property
     def outcome_in_words(self) -> str:
-        word = TITLES[self.outcome]
+        word = OUTCOMES[self.outcome]
         return f"{word} ({self.reason})" if self.reason and self.reason != word else word
 
 
@@ -251,6 +253,8 @@ def overall(checks: Sequence[Check]) -> Outcome:
 # -- the answer
 
 CODES = {"pass": 0, "fail": 1, "undecided": NOT_ENOUGH_EVIDENCE}
+OUTCOMES = {"pass": "holds", "fail": "broken", "undecided": "not enough evidence"}
+"""What a rule does."""
 TITLES = {"pass": "passed", "fail": "failed", "undecided": "not enough evidence"}
 _WHOLE = (
     "Only the whole gate counts: it passes wrongly with at most alpha {alpha:g}. Single lines are not corrected for one "
@@ -318,7 +322,7 @@ class GateAnswer(Answer):
         }  # fmt: skip
 
     def blocks(self) -> list[Block]:
-        headers = ["metric", "arm", "rule", "effect", "interval", "outcome"]
+        headers = ["metric", "arm", "rule", "effect", "allowed and found", "outcome"]
         rows = [
             [check.metric, check.candidate, check.rule, number(check.effect, sign=True),
              check.needed(), check.outcome_in_words]
@@ -414,7 +418,7 @@ def as_junit(answer: GateAnswer) -> str:
     for check in answer.checks:
         name = printable(f"{check.candidate}: {check.metric} {check.rule}")
         case = ElementTree.SubElement(suite, "testcase", classname=f"gate.{check.metric}", name=name)
-        reason = f" ({check.reason})" if check.reason and check.reason != TITLES[check.outcome] else ""
+        reason = f" ({check.reason})" if check.reason and check.reason != OUTCOMES[check.outcome] else ""
         message = printable(f"effect {number(check.effect, sign=True)}; {check.needed()}; {check.population}{reason}")
         if check.outcome == "fail":
             ElementTree.SubElement(case, "failure", message=message, type="regression")

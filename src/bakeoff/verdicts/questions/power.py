@@ -8,7 +8,7 @@ spread as seen and at its upper limit stand beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from bakeoff.stats import power as parts
 from bakeoff.stats.detection import MOST_TOGETHER, Design
 from bakeoff.stats.evidence import LEAST_UNITS
 from bakeoff.stats.power import Multiplicity, chance_to_detect, minimum_detectable_effect
+from bakeoff.text import percent
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Text, observe_metric
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.question import Power
@@ -346,7 +347,7 @@ def _plan_spread(
     if noise is not None:
         lines += [
             f"Earlier runs: {noise.candidate} against {noise.control} on {noise.metric}, {noise.population}.",
-            f"Spread of a {spread.unit}: sd {spread.sd:.4g}, upper {spread.confidence:.0%} limit {spread.upper:.4g}.",
+            f"Spread of a {spread.unit}: sd {spread.sd:.4g}, upper {percent(spread.confidence)} limit {spread.upper:.4g}.",
             *(f"Note: {note}." for note in noise.notes),
         ]
         names = ("metric", "control", "candidate", "population", "n", "tasks", "seeds", "rollouts")
@@ -375,17 +376,17 @@ def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
     at_hand = f"{goal.n} {spread.units}" if both is None else f"{both.tasks} tasks x {_counted(both.seeds, both)}"
     lines = []
     if made.mde is not None:
-        effects = _phrase(made.mde, ".4g", spread)
-        lines.append(f"{at_hand} can detect effects of {effects} or more ({goal.power:.0%} power).")
+        effects = _phrase(made.mde, "{:.4g}".format, spread)
+        lines.append(f"{at_hand} can detect effects of {effects} or more ({percent(goal.power)} power).")
     elif goal.n is not None:
         lines.append(f"{at_hand} can detect nothing: a verdict needs at least {LEAST_UNITS}.")
     if made.chance is not None:
-        lines.append(f"They detect {goal.effect:g} with {_phrase(made.chance, '.1%', spread)} power.")
+        lines.append(f"They detect {goal.effect:g} with {_phrase(made.chance, percent, spread)} power.")
     if both is not None and made.mde is not None:
         lines += _lines_of_both(goal, both, made.mde.planned or 0.0)
     elif made.needed is not None:
-        needed = _phrase(made.needed, ",.0f", spread)
-        lines.append(f"To detect {goal.effect:g} ({goal.power:.0%} power): {needed} {spread.units}.")
+        needed = _phrase(made.needed, "{:,.0f}".format, spread)
+        lines.append(f"To detect {goal.effect:g} ({percent(goal.power)} power): {needed} {spread.units}.")
     if goal.family.comparisons > 1:
         lines.append(_FAMILY[goal.family.wanted].format(m=goal.family.comparisons, alpha=goal.alpha))
     if more is None:
@@ -399,7 +400,7 @@ def _plan_lines(made: Plan, more: MoreRollouts | None) -> list[str]:
             f"(now {more.now:.4g})."
         )
     if more.tasks_needed is not None:
-        count = _phrase(more.tasks_needed, ",.0f", spread)
+        count = _phrase(more.tasks_needed, "{:,.0f}".format, spread)
         it = "More rollouts cannot help: it" if more.hopeless else "It"
         lines.append(f"{it} takes {count} tasks to detect {goal.effect:g}.")
     return lines
@@ -412,7 +413,7 @@ def _counted(count: int, both: BothSampled) -> str:
 def _lines_of_both(goal: Goal, both: BothSampled, now: float) -> list[str]:
     """What both take together, cheapest first, and what each kind of unit cannot do alone; `now` is what these detect."""
     floors = [
-        f"With {fixed} no number of {more}s detects effects below {floor:.4g} ({goal.power:.0%} power)."
+        f"With {fixed} no number of {more}s detects effects below {floor:.4g} ({percent(goal.power)} power)."
         for fixed, more, floor in (
             (_counted(both.seeds, both), "task", both.floor_of_tasks),
             (f"{both.tasks} tasks", both.seed, both.floor_of_seeds),
@@ -432,14 +433,14 @@ def _lines_of_both(goal: Goal, both: BothSampled, now: float) -> list[str]:
     ]
     ways.sort(key=lambda way: way[0] * way[1])
     enough = ", or ".join(f"{tasks} tasks x {_counted(seeds, both)}" for tasks, seeds in dict.fromkeys(ways))
-    return [f"To detect {goal.effect:g} ({goal.power:.0%} power): {enough or 'more than can be run'}.", *floors]
+    return [f"To detect {goal.effect:g} ({percent(goal.power)} power): {enough or 'more than can be run'}.", *floors]
 
 
-def _phrase(estimate: Estimate, form: str, spread: PlanningSpread) -> str:
+def _phrase(estimate: Estimate, form: Callable[[float], str], spread: PlanningSpread) -> str:
     """The figure to follow, and beside it those at the spread as seen and at its upper limit; one figure for a given sd."""
 
     def shown(value: float | None) -> str:
-        return "more than can be run" if value is None else format(value, form)
+        return "more than can be run" if value is None else form(value)
 
     if spread.confidence is None:
         return shown(estimate.seen)
@@ -468,15 +469,15 @@ def _plan_rates(question: Power, rate: float) -> tuple[dict[str, Any], list[str]
         if effect is not None:
             numbers["needed"] = parts.outcomes_needed(rate, effect, alpha, power, design, discordant)
             lines.append(
-                f"To detect {effect:+g} on a rate of {rate:g} ({power:.0%} power): {numbers['needed']:,} {what}."
+                f"To detect {effect:+g} on a rate of {rate:g} ({percent(power)} power): {numbers['needed']:,} {what}."
             )
         if n is not None and effect is not None:
             numbers["power"] = parts.rate_power(rate, effect, n, alpha, design, discordant)
-            lines.append(f"{n} {what} detect it with {numbers['power']:.1%} power.")
+            lines.append(f"{n} {what} detect it with {percent(numbers['power'])} power.")
         if n is not None and effect is None:
             mde = numbers["mde"] = parts.detectable_rate_difference(rate, n, alpha, power, design)
             rises = "cannot detect any rise" if mde is None else f"can detect rises of {mde:.4g} or more"
-            lines.append(f"{n} {what} {rises} ({power:.0%} power).")
+            lines.append(f"{n} {what} {rises} ({percent(power)} power).")
     except ValueError as error:
         raise UsageError(str(error)) from error
     if comparisons > 1:
@@ -513,7 +514,7 @@ def _simulate(question: Power, statistic: str, made: Plan, noise: EarlierRuns | 
     last = tried[-1]
     line = (
         f"Simulated ({statistic}, {data}, {setting.replicates} experiments): {last.n} {spread.units} detect "
-        f"{goal.effect:g} with {last.power:.1%} power ({last.interval.low:.1%} to {last.interval.high:.1%})."
+        f"{goal.effect:g} with {percent(last.power)} power ({percent(last.interval.low)} to {percent(last.interval.high)})."
     )
     numbers = {
         "statistic": statistic, "replicates": setting.replicates, "seed": setting.seed, "data": data, "tried": steps,

@@ -20,7 +20,7 @@ from bakeoff.stats import aggregates
 from bakeoff.stats.aggregates import Improvement, Profile
 from bakeoff.stats.bootstrap import BootstrapInterval
 from bakeoff.stats.ranks import AverageRanks, BradleyTerry, bradley_terry_over, friedman
-from bakeoff.text import NOTHING, format_p, number
+from bakeoff.text import NOTHING, format_p, number, percent
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text, observe_metric
 from bakeoff.verdicts.observations import Observations, observe
 from bakeoff.verdicts.question import Rank
@@ -355,7 +355,7 @@ class RankAnswer(Answer):
             blocks.append(
                 Text(
                     f"Average ranks over {ranking.blocks}: Friedman chi2 = {number(ranks.statistic)}, p = {format_p(ranks.p)}; ranks "
-                    f"that differ by less than {number(ranks.critical_difference)} (Nemenyi, {1 - ranks.alpha:.0%}) cannot be "
+                    f"that differ by less than {number(ranks.critical_difference)} (Nemenyi, {percent(1 - ranks.alpha)}) cannot be "
                     "separated:"
                 )
             )

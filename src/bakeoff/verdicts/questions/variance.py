@@ -21,6 +21,7 @@ from bakeoff.stats.evidence import LEAST_UNITS, Interval
 from bakeoff.stats.numerics import chi2_quantile, is_constant, mean, sd
 from bakeoff.stats.power import decidable, minimum_detectable_effect, relative_error, units_for_relative_error
 from bakeoff.stats.ttests import one_sample_t
+from bakeoff.text import percent
 from bakeoff.verdicts.answer import NOT_ENOUGH_EVIDENCE, Answer, Block, Table, Text
 from bakeoff.verdicts.designs import build_design
 from bakeoff.verdicts.designs.base import PlanUnit
@@ -87,7 +88,7 @@ class Precision:
         if self.undefined:
             inside = f"[{self.mean_interval.low:.4g}, {self.mean_interval.high:.4g}]"
             return [
-                f"{self.statistic}: undefined. The mean, {self.mean:.4g}, may be 0 ({self.level:.0%} interval {inside}), "
+                f"{self.statistic}: undefined. The mean, {self.mean:.4g}, may be 0 ({percent(self.level)} interval {inside}), "
                 f"and a share of something that may be 0 says nothing. {self.at_hand} {units} per arm can detect "
                 + (f"differences of {self.mde_at_hand:.4g} or more." if decidable(self.at_hand) else "nothing.")
             ]
@@ -101,7 +102,7 @@ class Precision:
             phrases.append(f"N = {needed.seen} {what}{upper}")
         return [
             f"{self.statistic}: for a relative standard error of the mean of at most {share}: {phrases[0]}.",
-            f"{self.statistic}: to detect differences of {share} of the mean or more ({self.power:.0%} power, "
+            f"{self.statistic}: to detect differences of {share} of the mean or more ({percent(self.power)} power, "
             f"unpaired): {phrases[1]}.",
         ]
 

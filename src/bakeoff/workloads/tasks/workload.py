@@ -168,6 +168,7 @@ class TasksWorkload:
     kind: ClassVar[str] = "tasks"
     revision: ClassVar[str] = "1"
     cost_metric: ClassVar[str] = "cost"
+    log: ClassVar[str] = "logs/agent*.txt"
     Params: ClassVar[type[BaseModel]] = TasksParams
     directions: ClassVar[Mapping[str, Literal["maximize", "minimize"]]] = dict.fromkeys(
         ("seconds", "verify_seconds", "cost", "tokens", "input_tokens", "output_tokens", "model_calls", "tool_calls", "diff_lines", "tampered", "honeypots_hit"), "minimize",
