@@ -117,7 +117,7 @@ def bootstrap_distribution(resampled: Sequence[Resampled], *, source: str = "") 
     first = resampled[0]
     caption = (
         f"Distribution of the mean difference over {first.samples.size:,} resamples of {first.pairs.values.size} "
-        f"{first.pairs.unit}s. Strip: {percent(first.interval.level)} {first.interval.method} bootstrap interval. It describes the data and "
+        f"{first.pairs.unit}s. Strip: {first.interval.level:.0%} {first.interval.method} bootstrap interval. It describes the data and "
         f"does not vote. {source}"
     )
     names = _listed([one.pairs.candidate for one in resampled])
@@ -156,6 +156,45 @@ def e_process(report: SequentialReport) -> Figure:
         f"{report.source}."
     )
     return Figure(title, caption, panels)
+
+
+MAX_LOOKS = 32
+"""Points at which a confidence sequence is drawn."""
+
+
+def narrowing(report: SequentialReport) -> Figure:
+    """One panel for each comparison: the mean difference and its confidence sequence after more and more pairs."""
+    panels = [_narrowing_panel(one, titled=len(report.comparisons) > 1) for one in report.comparisons]
+    first = report.comparisons[0]
+    names = _listed([one.candidate for one in report.comparisons])
+    caption = (
+        "Line: mean difference after each pair, in plan order. Band: confidence sequence, which holds at every look at once; it narrows, "
+        f"and it leaves 0 when the test decides. {report.source}."
+    )
+    return Figure(f"{first.metric}: {names} minus {first.control}, pair by pair", caption, panels)
+
+
+def _narrowing_panel(comparison: Comparison, titled: bool) -> Panel:
+    path = path_of(comparison)
+    sign = comparison.design.sign
+    known = np.isfinite(path.differences)
+    means = np.cumsum(np.where(known, path.differences, 0.0)) / np.maximum(1, np.cumsum(known))
+    looks = np.unique(np.linspace(1, path.pairs, min(MAX_LOOKS, path.pairs)).round().astype(int))
+    intervals = [path.interval_after(int(look)) for look in looks]
+    ends = np.array([sorted((sign * each.low, sign * each.high)) for each in intervals])
+    bounded = np.isfinite(ends).all(axis=1)
+    marks: list[Mark] = [Rule("y", 0.0, dash="solid")]
+    if bounded.any():
+        marks.append(Band(looks[bounded].astype(float), ends[bounded, 0], ends[bounded, 1], 0, "confidence sequence"))
+    marks.append(Line(np.arange(1.0, path.pairs + 1.0), means, 0, "mean difference"))
+    # The first intervals are so wide that they would hide how the later ones narrow.
+    last = ends[bounded][-max(1, int(bounded.sum()) * 2 // 3) :]
+    drawn = np.concatenate((last.ravel(), means[means.size // 3 :], [0.0]))
+    room = 0.08 * float(np.ptp(drawn)) or 1.0
+    return Panel(
+        "pairs (seeds in plan order)", f"{comparison.metric}: difference", tuple(marks), comparison.candidate if titled else "",
+        y_range=(float(drawn.min()) - room, float(drawn.max()) + room),
+    )  # fmt: skip
 
 
 def _evidence_panel(comparison: Comparison, titled: bool) -> Panel:
@@ -281,8 +320,8 @@ def precision_by_units(precisions: Sequence[Precision]) -> Figure:
     undefined = [name for name, one in zip(names, precisions, strict=True) if one.undefined]
     note = f" Undefined, because the mean may be 0: {', '.join(undefined)}." if undefined else ""
     caption = (
-        f"Right: found with {percent(first.power)} power. Dots: smallest N at the threshold of {percent(first.threshold)}. "
-        f"Bands: {BANDS} ({percent(first.level)}). Right of the {unit}s at hand the curves are projected. "
+        f"Right: found with {first.power:.0%} power. Dots: smallest N at the threshold of {percent(first.threshold)}. "
+        f"Bands: {BANDS} ({first.level:.0%}). Right of the {unit}s at hand the curves are projected. "
         f"Population: {first.sample.population}.{note}"
     )
     return Figure(f"How precise is {first.sample.metric} at N {unit}s", caption, panels)
@@ -335,12 +374,12 @@ def power_by_units(plan: Plan) -> Figure:
         if spread.upper > spread.sd:
             marks.append(Band(n, at_upper, at_spread, colour))
         marks.append(Line(n, at_spread, colour, f"effect {number(size)}", dash(colour)))
-    marks.append(Rule("y", goal.power, f"{percent(goal.power)} wanted"))
+    marks.append(Rule("y", goal.power, f"{goal.power:.0%} wanted"))
     if goal.n is not None:
         marks.append(Rule("x", float(goal.n), f"{goal.n} at hand", dash="dotted"))
     band = ""
     if spread.upper > spread.sd and spread.confidence is not None:
-        band = f" Bands reach down to the spread's {percent(spread.confidence)} upper limit, {number(spread.upper)}."
+        band = f" Bands reach down to the spread's {spread.confidence:.0%} upper limit, {number(spread.upper)}."
     family = f" over {goal.family.comparisons} comparisons" if goal.family.comparisons > 1 else ""
     caption = (
         f"The test that decides about {spread.design} normal values at alpha = {goal.alpha:g}{family}, spread "

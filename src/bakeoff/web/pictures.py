@@ -307,6 +307,8 @@ def _planned(contents: Contents, section: str) -> Iterator[tuple[str, Callable[[
         for standing in verdict.standings:
             if any(line.effect is not None for line in standing.lines):
                 yield f"effects-{standing.metric}", partial(_effects, contents, standing)
+        if verdict.sequential is not None and verdict.sequential.pairs and verdict.sequential.race is None:
+            yield "narrowing", partial(of_comparisons.narrowing, verdict.sequential)
     if section == "pairs" and isinstance(verdict, CompareAnswer) and verdict.sequential is not None:
         if verdict.sequential.pairs:
             yield "e-process", partial(of_comparisons.e_process, verdict.sequential)

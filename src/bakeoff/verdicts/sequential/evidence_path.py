@@ -25,7 +25,7 @@ from bakeoff.errors import UsageError
 from bakeoff.results.table import Array, Results, Row
 from bakeoff.spec.experiment import Analysis, ExperimentFile, Sequential
 from bakeoff.stats.decision import CAMPAIGN_WORDS, Decision, Reason, Word, seed_has_no_effect
-from bakeoff.stats.evidence import unbounded
+from bakeoff.stats.evidence import Interval, unbounded
 from bakeoff.stats.sequential import (
     LEAST_PLANNED,
     LogE,
@@ -77,8 +77,16 @@ class EvidencePath:
     threshold: float
     """e that decides better or worse: 2m/alpha."""
     margin_threshold: float
+    rule: SequentialRule
+    ends: tuple[Array, Array]
+    """B - A of each pair with lost runs at the one and the other end of what they could have been; larger is better."""
     race: RaceReport | None = None
     """With `goal = "best"`: which arms of the experiment are still in, and which one is the best."""
+
+    def interval_after(self, pairs: int) -> Interval:
+        """The confidence sequence after the first `pairs` pairs; larger is better."""
+        low, high = self.ends
+        return evidence(low[:pairs], high[:pairs], self.rule)[1]
 
     @property
     def pairs(self) -> int:
@@ -359,6 +367,7 @@ def compare_pairs(
     unit = unit_of(settings)
     seeds = () if observations is None else tuple(seed for seed in ended[candidate] if seed in ended[control])
     known = np.array([])
+    ends = known, known
     verdict: Word = "undecided"
     reason: Reason = "continue"
     at: int | None = None
@@ -372,7 +381,7 @@ def compare_pairs(
         design = build_design(replace(observations, rows=rows, analysis=judged), control, candidate)
         if unit == "seed":
             design = pair_by_seed(design, seeds)
-        low, high = design.differences_in_order(seeds)
+        low, high = ends = design.differences_in_order(seeds)
         known = np.where(low == high, design.sign * low, np.nan)
         verdict, reason, at = _verdict(design, low, high, rule, settings)
         paths, interval, highest = evidence(low, high, rule)
@@ -388,6 +397,8 @@ def compare_pairs(
         paths=paths,
         threshold=threshold,
         margin_threshold=rule.comparisons / rule.alpha,
+        rule=rule,
+        ends=ends,
     )
     effect = float(values.mean()) if values.size else None
     decision = Decision(
