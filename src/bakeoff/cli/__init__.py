@@ -36,6 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "diff": ("bakeoff.cli.diff", "Show what differs between two editions."),
     "collect": ("bakeoff.cli.collect", "Write an edition's table as CSV and Parquet."),
     "plot": ("bakeoff.cli.plot", "Draw results: curves, differences, profiles and more, as PNG, SVG or HTML."),
+    "view": ("bakeoff.cli.view", "Show experiments in a browser while they run and after."),
     "report": ("bakeoff.cli.report", "Write an edition's report: a folder of HTML that opens without a network."),
     "export": (
         "bakeoff.cli.export",

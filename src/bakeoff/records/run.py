@@ -514,13 +514,20 @@ class FailureGroup:
     """How many runs of each arm."""
 
 
+def failure_key(run: Reported) -> tuple[str, str]:
+    """Return what runs that failed in the same way have in common: status, and message without its numbers."""
+    return run.status, _NUMBERS.sub("#", (run.error or "").replace(run.run_id, "RUN"))
+
+
+_NUMBERS = re.compile(r"0x[0-9a-f]+|(?<!exit code )\b\d+")
+
+
 def failure_groups(runs: Iterable[Reported], statuses: Sequence[str] = (*FAILED, "infra_error")) -> list[FailureGroup]:
     """Group runs that ended in one of `statuses` by their message; the most frequent first."""
     groups: dict[tuple[str, str], list[Reported]] = {}
     for run in runs:
         if run.status in statuses:
-            same = re.sub(r"0x[0-9a-f]+|(?<!exit code )\b\d+", "#", (run.error or "").replace(run.run_id, "RUN"))
-            groups.setdefault((run.status, same), []).append(run)
+            groups.setdefault(failure_key(run), []).append(run)
     return [
         FailureGroup(status, each[0].error or "", tuple(run.run_id for run in each), Counter(run.arm for run in each))
         for (status, _), each in sorted(groups.items(), key=lambda item: -len(item[1]))

@@ -24,7 +24,7 @@ from bakeoff.records.layout import LATEST, EditionPaths, editions, experiment_di
 from bakeoff.records.looks import LEAST_RUNS, Look, read_growths, read_looks
 from bakeoff.records.lookup import find_run
 from bakeoff.records.recorded import Recorded
-from bakeoff.records.run import RunRecord, Uncounted, uncounted
+from bakeoff.records.run import CellRecord, RunRecord, Uncounted, uncounted
 from bakeoff.records.series import read_block
 from bakeoff.results.table import Declared, Results, Row, Series
 from bakeoff.spec import formats
@@ -90,38 +90,10 @@ def edition_results(edition: Recorded) -> Results:
     if not sequential:  # such a test grows by itself
         looks = tuple(sorted((*looks, *_ended_plans(edition, runs)), key=lambda look: look.at))
     seen = sorted({look.planned for look in looks if look.kind != "too few"})
-    rows = []
-    for run in runs:
-        cell = cells[run.cell]
-        rows.append(
-            Row(
-                arm=run.arm,
-                task=run.task,
-                seed=run.seed,
-                rollout=run.rollout,
-                status=run.status,
-                metrics=run.metrics,
-                series=_LazySeries(blocks, run.position),
-                run_id=run.run_id,
-                params=cell.columns,
-                base=cell.base,
-                ablation=cell.ablation,
-                flags=tuple(cell.flags),
-                workload=facts["workload"],
-                dialect=facts["dialect"],
-                command=run.command,
-                started_at=run.started_at,
-                ended_at=run.ended_at,
-                exit_code=run.exit_code,
-                error=run.error,
-                stage=bisect_right(seen, run.position),
-                position=run.position,
-                cell=run.cell,
-                settings=cell.params,
-                tries=run.attempts,
-                edition=edition,
-            )
-        )
+    rows = [
+        _row(edition, facts, run, cells[run.cell], _LazySeries(blocks, run.position), bisect_right(seen, run.position))
+        for run in runs
+    ]
     # What each task is: the digest of its files and, where the experiment file gives it any, its parameters.
     params = {task["name"]: canonical_json(task["params"]) for task in tasks if task.get("params")}
     contents = {cell.task: f"{cell.task_digest or ''}{params.get(cell.task, '')}" for cell in cells.values()}
@@ -145,6 +117,51 @@ def edition_results(edition: Recorded) -> Results:
     return results
 
 
+def _row(
+    edition: Recorded,
+    facts: Mapping[str, Any],
+    run: RunRecord,
+    cell: CellRecord,
+    series: Mapping[str, Series],
+    stage: int = 0,
+) -> Row:
+    """A run of an edition as a row. `facts` are the edition's; `stage` is for verdicts."""
+    return Row(
+        arm=run.arm,
+        task=run.task,
+        seed=run.seed,
+        rollout=run.rollout,
+        status=run.status,
+        metrics=run.metrics,
+        series=series,
+        run_id=run.run_id,
+        params=cell.columns,
+        base=cell.base,
+        ablation=cell.ablation,
+        flags=tuple(cell.flags),
+        workload=facts["workload"],
+        dialect=facts["dialect"],
+        command=run.command,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        exit_code=run.exit_code,
+        error=run.error,
+        stage=stage,
+        position=run.position,
+        cell=run.cell,
+        settings=cell.params,
+        tries=run.attempts,
+        edition=edition,
+    )
+
+
+def edition_row(edition: Recorded, position: int) -> Row:
+    """One run of an open edition, without reading the others. Raises UsageError when there is no such run."""
+    run, block = edition.run(position), edition.series(position)
+    series = {} if block is None else as_floats(read_block(block))
+    return _row(edition, edition.facts(), run, edition.cells(run.cell)[0], series)
+
+
 def _ended_plans(edition: Recorded, runs: Sequence[RunRecord]) -> Iterator[Look]:
     """A look for each plan that had ended when it grew: its means could be seen, by whatever means."""
     for growth in read_growths(edition):
@@ -156,20 +173,8 @@ def _ended_plans(edition: Recorded, runs: Sequence[RunRecord]) -> Iterator[Look]
 def run_row(name: str, root: Path) -> Row:
     """One run of one of our editions, by its id. Raises UsageError when there is no such run."""
     edition, position = find_run(name, root)
-    try:
-        run, block = edition.run(position), edition.series(position)
-        return Row(
-            arm=run.arm,
-            task=run.task,
-            seed=run.seed,
-            rollout=run.rollout,
-            status=run.status,
-            metrics=run.metrics,
-            series=as_floats(read_block(block)) if block is not None else {},
-            run_id=run.run_id,
-        )
-    finally:
-        edition.close()
+    with closing(edition):
+        return replace(edition_row(edition, position), edition=None)
 
 
 def open_edition(paths: EditionPaths) -> Results:

@@ -13,6 +13,7 @@
 | `runs`, `run`, `ansi` | the table of runs, and what is known about one; colours of a terminal |
 | `data` | values for the scripts on pages, as script files |
 | `site`, `folder` | all pages about one set of results, and the folder that they are written into |
+| `live` | the same pages served while runs end: counts and rows that follow the records |
 
 HTML is written by the Jinja templates in `templates/`; those of answers are in `verdicts/templates/`. `static/` has the
 style sheet and the scripts of pages. Scripts format no number: texts come from `text.py`.

@@ -117,7 +117,7 @@ def bootstrap_distribution(resampled: Sequence[Resampled], *, source: str = "") 
     first = resampled[0]
     caption = (
         f"Distribution of the mean difference over {first.samples.size:,} resamples of {first.pairs.values.size} "
-        f"{first.pairs.unit}s. Strip: {first.interval.level:.0%} {first.interval.method} bootstrap interval. It describes the data and "
+        f"{first.pairs.unit}s. Strip: {percent(first.interval.level)} {first.interval.method} bootstrap interval. It describes the data and "
         f"does not vote. {source}"
     )
     names = _listed([one.pairs.candidate for one in resampled])
@@ -320,8 +320,8 @@ def precision_by_units(precisions: Sequence[Precision]) -> Figure:
     undefined = [name for name, one in zip(names, precisions, strict=True) if one.undefined]
     note = f" Undefined, because the mean may be 0: {', '.join(undefined)}." if undefined else ""
     caption = (
-        f"Right: found with {first.power:.0%} power. Dots: smallest N at the threshold of {percent(first.threshold)}. "
-        f"Bands: {BANDS} ({first.level:.0%}). Right of the {unit}s at hand the curves are projected. "
+        f"Right: found with {percent(first.power)} power. Dots: smallest N at the threshold of {percent(first.threshold)}. "
+        f"Bands: {BANDS} ({percent(first.level)}). Right of the {unit}s at hand the curves are projected. "
         f"Population: {first.sample.population}.{note}"
     )
     return Figure(f"How precise is {first.sample.metric} at N {unit}s", caption, panels)
@@ -374,12 +374,12 @@ def power_by_units(plan: Plan) -> Figure:
         if spread.upper > spread.sd:
             marks.append(Band(n, at_upper, at_spread, colour))
         marks.append(Line(n, at_spread, colour, f"effect {number(size)}", dash(colour)))
-    marks.append(Rule("y", goal.power, f"{goal.power:.0%} wanted"))
+    marks.append(Rule("y", goal.power, f"{percent(goal.power)} wanted"))
     if goal.n is not None:
         marks.append(Rule("x", float(goal.n), f"{goal.n} at hand", dash="dotted"))
     band = ""
     if spread.upper > spread.sd and spread.confidence is not None:
-        band = f" Bands reach down to the spread's {spread.confidence:.0%} upper limit, {number(spread.upper)}."
+        band = f" Bands reach down to the spread's {percent(spread.confidence)} upper limit, {number(spread.upper)}."
     family = f" over {goal.family.comparisons} comparisons" if goal.family.comparisons > 1 else ""
     caption = (
         f"The test that decides about {spread.design} normal values at alpha = {goal.alpha:g}{family}, spread "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -42,11 +42,14 @@ class Contents:
     `verdict` is computed when it is asked for.
     """
 
-    def __init__(self, results: Results, question: Compare | None = None) -> None:
-        """`question` changes the declared analysis where it sets fields. Raises UsageError for runs of several editions."""
+    def __init__(self, results: Results, question: Compare | None = None, verb: str = "report") -> None:
+        """`question` changes the declared analysis where it sets fields; looks are recorded as those of `verb`.
+
+        Raises UsageError for runs of several editions.
+        """
         if results.parts:
             raise UsageError(f"{results.label}: a report is about one edition, or about another tool's results")
-        self.results, self.question = results, question or Compare()
+        self.results, self.question, self.verb = results, question or Compare(), verb
         self.analysis = results.analysis
         self.runs: Sequence[Row] = identified(results).rows if results.edition is None else results.rows
         experiment, edition = results.experiment, results.edition
@@ -115,7 +118,7 @@ class Contents:
     def verdict(self) -> CompareAnswer | str:
         """The answer of `bakeoff compare` to the declared question; or why there is none."""
         try:
-            return answer(self.results, self.question, verb="report")
+            return answer(self.results, self.question, verb=self.verb)
         except BakeoffError as error:
             return str(error)
 
@@ -219,26 +222,27 @@ def about(contents: Contents) -> list[tuple[str, str]]:
 
 def provenance(contents: Contents) -> list[list[tuple[str, str]]]:
     """One list of facts for each session that ran anything; empty for results from elsewhere."""
-    sessions = []
-    for session in (session for edition in contents.results.editions() for session in edition.sessions()):
-        origin = session["provenance"]
-        git = origin.get("git") or {}
-        code = "not in a repository"
-        if git.get("commit"):
-            dirty = "with uncommitted changes" if git.get("dirty") else "clean"
-            code = f"{git['commit'][:12]} on {git.get('branch') or 'no branch'}, {dirty}"
-        facts = [
-            ("started", utc(session["started_at"])),
-            ("ended", f"{utc(session['seen_at'])}, {session['ended'] or 'still running or lost'}"),
-            ("code", code),
-            ("host", f"{origin.get('host', '-')}, {origin.get('cores', '?')} cores, {origin.get('platform', '')}"),
-            ("Python", f"{origin.get('python', '-')}, bakeoff {origin.get('packages', {}).get('bakeoff', '-')}"),
-            ("command line", shlex.join(origin.get("argv", []))),
-            ("directory", str(origin.get("cwd", "-"))),
-            ("order seed", str(origin.get("order_seed", "-"))),
-        ]
-        sessions.append(facts)
-    return sessions
+    return [session_facts(session) for edition in contents.results.editions() for session in edition.sessions()]
+
+
+def session_facts(session: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """When, where and with which code a session (`Recorded.sessions`) ran."""
+    origin = session["provenance"]
+    git = origin.get("git") or {}
+    code = "not in a repository"
+    if git.get("commit"):
+        dirty = "with uncommitted changes" if git.get("dirty") else "clean"
+        code = f"{git['commit'][:12]} on {git.get('branch') or 'no branch'}, {dirty}"
+    return [
+        ("started", utc(session["started_at"])),
+        ("ended", f"{utc(session['seen_at'])}, {session['ended'] or 'still running or lost'}"),
+        ("code", code),
+        ("host", f"{origin.get('host', '-')}, {origin.get('cores', '?')} cores, {origin.get('platform', '')}"),
+        ("Python", f"{origin.get('python', '-')}, bakeoff {origin.get('packages', {}).get('bakeoff', '-')}"),
+        ("command line", shlex.join(origin.get("argv", []))),
+        ("directory", str(origin.get("cwd", "-"))),
+        ("order seed", str(origin.get("order_seed", "-"))),
+    ]
 
 
 def failures(contents: Contents) -> list[FailureGroup]:

@@ -27,7 +27,6 @@ from bakeoff.results.table import Row
 from bakeoff.text import duration, number, utc
 from bakeoff.trees import walk
 from bakeoff.web.ansi import coloured
-from bakeoff.web.contents import Contents
 from bakeoff.web.figure import Line, Panel
 from bakeoff.web.page import GROUP, Part, WorkloadPages, render
 from bakeoff.web.svg import draw_panel
@@ -49,12 +48,12 @@ class Said(NamedTuple):
     """Tokens and latency, for people; empty where they are not known."""
 
 
-def run_parts(run: Row, contents: Contents, place: str | None = None, *, heavy: bool = True) -> list[Part]:
+def run_parts(run: Row, place: str | None = None, *, heavy: bool = True) -> list[Part]:
     """Return everything that is known about a run. `place` is the address of its directory, if links may lead there.
 
     Without `heavy`, parts that may be large (what the workload knows, transcript, curves, logs) are left out.
     """
-    parts = [Part("Run", render("run-facts.html", facts=_facts(run, contents)))]
+    parts = [Part("Run", render("run-facts.html", facts=_facts(run)))]
     if run.error:
         parts.append(Part("Error", _pre(run.error)))
     values = {name: number(value) for name, value in run.metrics.items()}
@@ -90,7 +89,7 @@ def parameter(value: Any) -> str:
     )
 
 
-def _facts(run: Row, contents: Contents) -> dict[str, str]:
+def _facts(run: Row) -> dict[str, str]:
     facts = {
         "status": run.status,
         "arm": run.arm,

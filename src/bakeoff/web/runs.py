@@ -107,7 +107,7 @@ class Details:
         return [self._parts_of(number, runs[number]) for number in numbers if number < len(runs)]
 
     def _parts_of(self, at: int, run: Row) -> list[tuple[str, str]]:
-        parts = run_parts(run, self.contents, self._places.get(run.position), heavy=at not in self._light)
+        parts = run_parts(run, self._places.get(run.position), heavy=at not in self._light)
         return [(part.title, part.html) for part in parts]
 
     @cached_property

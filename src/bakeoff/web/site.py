@@ -29,6 +29,7 @@ from bakeoff.web.outcomes import Tasks
 from bakeoff.web.page import ASSETS, GROUP, STATIC, TEMPLATES, File, Page, WorkloadPages, render
 from bakeoff.web.runs import Details, runs_page
 
+_PICTURE = re.compile(rf"{ASSETS}/([a-zA-Z0-9_-]+)\.(?:svg|csv)")
 MAX_TABLE = 1_000
 """Rows of a picture's table on a page; its CSV has all."""
 TABLE = "table-"
@@ -64,7 +65,9 @@ class Site:
 
     def _picture(self, slug: str) -> tuple[Page, Picture]:
         """Return a picture and its page, which is rendered if it was not yet. Raises KeyError."""
-        for page in self.pages if slug not in self._pictures else ():
+        for page in self.pages:
+            if slug in self._pictures:
+                break
             self.html(page)
         return self._pictures[slug]
 
@@ -98,7 +101,11 @@ class Site:
 
     def file(self, name: str) -> str | bytes:
         """Return the content of one file. Raises KeyError where there is none of that name."""
-        content = self.files()[name]
+        files = self.files()
+        if name not in files and (picture := _PICTURE.fullmatch(name)):
+            self._picture(picture[1])  # of a page that was not rendered yet
+            files = self.files()
+        content = files[name]
         return content() if callable(content) else content
 
 
