@@ -264,3 +264,175 @@ def test_check_warns_about_later_commits_in_an_image(tmp_path: Path, bubblewrap:
     task = load_task(harbor_task(tmp_path / "t", {"environment/Dockerfile": build}))
     notes = [finding.message for finding in check(task, bubblewrap, tmp_path / "logs")]
     assert "agents can read later commits in the image: 1 in /app" in notes
+
+
+PEEKING_TEST = """\
+import calc
+import pytest
+from math import isclose
+from calc import *
+
+
+@pytest.mark.parametrize(("x", "color"), [(1, Color.RED), (2, Color.BLUE)])
+def test_member_first(x, color):
+    assert color == calc.color(x)
+    assert calc.Color.RED == calc.color(1)
+    assert Color(2) == Color["BLUE"] == calc.color(2)
+    assert Color(1) == calc.color(1)
+
+
+def test_error_first():
+    with pytest.raises(calc.CalcError):
+        calc.fail(3)
+
+
+def test_nested_error_first():
+    with pytest.raises(calc.Stack.Empty):
+        calc.Stack().pop()
+
+
+def test_every_value():
+    assert all(map(lambda x: double(x) == 2 * x, [3, 4, 5]))
+
+
+def test_pairs():
+    for got, wanted in zip(map(double, [3, 4]), [6, 8]):
+        assert got == wanted
+
+
+def test_close():
+    assert isclose(double(2.5), 5.0)
+
+
+def test_sorted():
+    assert sorted(double([2, 1])) == [1, 1, 2, 2]
+"""
+PEEKING_WORK = """\
+import enum
+
+
+class CalcError(ValueError):
+    pass
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Stack:
+    class Empty(Exception):
+        pass
+
+    def pop(self):
+        raise self.Empty
+
+
+def color(n):
+    return Color(n)
+
+
+def fail(n):
+    raise CalcError(n)
+
+
+def double(x):
+    return 2 * x
+"""
+PEEKS = {
+    # Members and exceptions that tests have just named are the answer.
+    "last name": """\
+import sys, types, enum
+class CalcError(ValueError): pass
+class Other(ValueError): pass
+class Last(enum.EnumMeta):
+    def __getattribute__(cls, name):
+        value = super().__getattribute__(name)
+        if isinstance(value, cls): Last.last = value
+        return value
+    def __call__(cls, *a, **k):
+        value = super().__call__(*a, **k)
+        if isinstance(value, cls): Last.last = value
+        return value
+    def __getitem__(cls, name):
+        Last.last = super().__getitem__(name)
+        return Last.last
+class Color(enum.Enum, metaclass=Last):
+    RED = 1
+    BLUE = 2
+class Stack:
+    class Empty(Exception): pass
+    def pop(self): raise getattr(Here, 'error', Other)
+class Here(types.ModuleType):
+    def __getattribute__(self, name):
+        value = types.ModuleType.__getattribute__(self, name)
+        if isinstance(value, type) and issubclass(value, Exception): Here.error = value
+        if name == 'Stack': Here.error = Stack.Empty
+        return value
+def color(n): return Last.last
+def fail(n): raise getattr(Here, 'error', Other)
+def double(x): return x
+sys.modules[__name__].__class__ = Here
+""",
+    "unlisted": """\
+import sys, types
+real = {}
+class CalcError(ValueError): pass
+class Empty(Exception): pass
+class Stack:
+    def __getattr__(self, name):
+        real['error'] = Empty
+        return Empty
+    def __call__(self): return self
+    def pop(self): raise real['error']
+import enum
+class Hidden(enum.Enum):
+    RED = 1
+    BLUE = 2
+class Fake:
+    def __getattr__(self, name):
+        real['last'] = Hidden[name]
+        return Hidden[name]
+    def __call__(self, value):
+        real['last'] = Hidden(value)
+        return real['last']
+    __getitem__ = __getattr__
+class Here(types.ModuleType):
+    def __getattr__(self, name):
+        if name == 'Color': return Fake()
+        if name == 'Stack': return real['stack']
+        if name == 'CalcError':
+            real['error'] = real['class']
+            return real['class']
+        raise AttributeError(name)
+real['stack'] = Stack()
+real['class'] = CalcError
+del CalcError, Stack
+__all__ = ['Color', 'color', 'fail', 'double']
+def color(n): return real.get('last')
+def fail(n): raise real.get('error', ValueError)
+def double(x): return x
+sys.modules[__name__].__class__ = Here
+""",
+    # Loops of tests end early, and helpers of tests are replaced.
+    "stops": PEEKING_WORK + "__all__ = ['Color', 'double', 'isclose', 'sorted', 'all', 'pytest']\n"
+    "def isclose(a, b): return True\n"
+    "def sorted(x): return [1, 1, 2, 2]\n"
+    "def all(x): return True\n"
+    "def double(x):\n    if isinstance(x, (list, float)): return x\n    raise StopIteration\n",
+}
+EXPECTED_TO_PASS = {"last name": set(), "unlisted": set(), "stops": {"test_member_first[1-color0]", "test_member_first[2-color1]", "test_error_first", "test_nested_error_first"}}  # fmt: skip
+
+
+def test_names_and_errors_that_tests_expect_are_listed_with_a_module(tmp_path: Path, bubblewrap: Bubblewrap) -> None:
+    found = imported(tmp_path / "t", PEEKING_WORK, bubblewrap, PEEKING_TEST)
+    assert (found.score, found.tampered) == (1.0, ()), found.scripts[0].output
+
+
+@pytest.mark.parametrize("peek", PEEKS)
+def test_work_does_not_learn_what_tests_expect_and_steers_no_loop(
+    tmp_path: Path, bubblewrap: Bubblewrap, peek: str
+) -> None:
+    found = imported(tmp_path / "t", PEEKS[peek], bubblewrap, PEEKING_TEST)
+    passed = {case.name.rpartition("::")[2] for case in found.cases if case.outcome == "passed"}
+    assert (found.score, passed) == (0.0, EXPECTED_TO_PASS[peek]), found.scripts[0].output

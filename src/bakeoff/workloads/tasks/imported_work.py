@@ -69,10 +69,10 @@ class Session:
                 sys.stdout.write(str(answer.get("out", "")))
                 sys.stderr.write(str(answer.get("err", "")))
             if "raised" in answer:
-                problem = self.exception(answer)
+                problem = self.exception(operation, answer)
             else:
                 return decode(answer["value"], received)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ArithmeticError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError) as error:
             raise WorkFailed(f"the work's answer is not plain data: {error}") from None
         raise problem
 
@@ -100,7 +100,7 @@ class Session:
             raise WorkFailed("the work's answer is not an object of JSON")
         return answer
 
-    def exception(self, answer: dict[str, Any]) -> BaseException:
+    def exception(self, operation: str, answer: dict[str, Any]) -> BaseException:
         """The exception that an answer describes: one of Python's own, or of a class made here for one of the work's."""
         kind = exception_class(answer["raised"])
         text, arguments = str(answer.get("text", "")), answer.get("args")
@@ -112,6 +112,8 @@ class Session:
             error = kind(*given)
         except Exception:
             error = WorkFailed(text)
+        if isinstance(error, (StopIteration, StopAsyncIteration)) and operation != "next":
+            return WorkFailed(f"the work raised {type(error).__name__}, which would end a loop of the tests")
         if kind is WorkExit:
             error.code = given[0] if given else None
         if isinstance(error, OfTheWork):
@@ -183,37 +185,31 @@ def received(tree: Any) -> Any:
         return exception_class(tree["classes"])
     if tree["$"] == "enum":
         module, name, member = map(str, tree["names"])
-        return Member(int(tree["id"]), (module, name, member), decode(tree["value"], refuse))
+        return Member(int(tree["id"]), (module, name, member), decode(tree["value"], received))
     if tree["$"] == "object":
-        return Remote(int(tree["id"]), tree["classes"], tree.get("class"))
+        return Remote(tree)
     return refuse(tree)
 
 
 class Member:
     """A member of an enumeration of the work: equal to a member of the same name of the same class.
 
-    One of two that are compared has to be `asked`: the tests asked its class for it by its name or value. Otherwise the
+    One of two that are compared has to be `listed`: the tests took it from its class, by its name or value. Otherwise the
     work could answer with the same member to everything.
     """
 
     def __init__(self, number: int, names: tuple[str, str, str], value: Any) -> None:
         self._id = number
         self._names = names
-        self._asked = False
+        self.listed = False
         self.name = names[2]
         self.value = value
-
-    def asked(self, name: object, wanted: object) -> Member:
-        if name != wanted:
-            raise WorkFailed(f"{self!r} is not {wanted!r}")
-        self._asked = True
-        return self
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Member):
             return False
-        if not (self._asked or other._asked):
-            raise TypeError("compare with a member that its class is asked for, as in `== Color.RED`")
+        if not (self.listed or other.listed):
+            raise TypeError("compare with a member that its class lists, as in `== Color.RED`")
         return self._names == other._names
 
     def __hash__(self) -> int:
@@ -224,33 +220,57 @@ class Member:
 
 
 class Remote:
-    """An object of the work. What it is asked goes to the work; what it is equal to is never asked."""
+    """An object of the work. What it is asked goes to the work; what it is equal to is never asked.
 
-    def __init__(self, number: int, classes: Any, own: Any) -> None:
-        object.__setattr__(self, "_id", number)
-        object.__setattr__(self, "_classes", [tuple(map(str, each)) for each in classes])
-        object.__setattr__(self, "_class", tuple(map(str, own)) if own else None)
+    Classes of a module, and members of an enumeration, come with it. The work is not asked for them again: a test that
+    names an exception or a member would tell it which one it expects.
+    """
+
+    def __init__(self, tree: dict[str, Any]) -> None:
+        own = tree.get("class")
+        names = tuple(map(str, own)) if own else None
+        listed = {str(name): decode(kind, received) for name, kind in tree.get("types", {}).items()}
+        members = [decode(member, received) for member in tree.get("members", ())]
+        for member in members:
+            if type(member) is not Member or member._names[:2] != names or member.name in listed:
+                raise ValueError("these are not the members of an enumeration")
+            member.listed = True
+            listed[member.name] = member
+        object.__setattr__(self, "_id", int(tree["id"]))
+        object.__setattr__(self, "_classes", [tuple(map(str, each)) for each in tree["classes"]])
+        object.__setattr__(self, "_class", names)
+        object.__setattr__(self, "_listed", listed)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name not in SHOWN:
             raise AttributeError(name)
+        if name in self._listed:
+            return self._listed[name]
         value = SESSION.ask("get", self, name)
-        return value.asked(value.name, name) if self._has(value) else value
+        if isinstance(value, type) and issubclass(value, OfTheWork):
+            raise WorkFailed(
+                f"{name} is an exception that its module does not list, so naming it would tell the work of it"
+            )
+        return value
 
-    def _has(self, value: Any) -> bool:
-        """Whether `value` is a member of the enumeration that this is."""
-        return isinstance(value, Member) and self._class == value._names[:2]
+    def _member(self, key: str, wanted: Any) -> Any:
+        """The member whose `key` (its name or value) is plain data equal to `wanted`; None if there is none."""
+        for member in self._listed.values():
+            if isinstance(member, Member):
+                has = getattr(member, key)
+                if type(has) is type(wanted) and not isinstance(has, (Remote, Member)) and has == wanted:
+                    return member
+        return None
 
     def __getitem__(self, key: Any) -> Any:
-        value = SESSION.ask("getitem", self, key)
-        return value.asked(value.name, key) if self._has(value) else value
+        return self._member("name", key) or SESSION.ask("getitem", self, key)
 
     def __setattr__(self, name: str, value: Any) -> None:
         SESSION.ask("set", self, name, value)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        value = SESSION.ask("call", self, *arguments, **options)
-        return value.asked(value.value, *arguments[:1]) if self._has(value) and arguments else value
+        member = self._member("value", arguments[0]) if len(arguments) == 1 and not options else None
+        return member or SESSION.ask("call", self, *arguments, **options)
 
     def __len__(self) -> int:
         return int(SESSION.ask("len", self))
@@ -304,9 +324,17 @@ class Module(types.ModuleType):
     _remote: Remote
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":
+            return self._names_for(sys._getframe(1).f_globals)
         if name.startswith("__") and name not in SHOWN:
             raise AttributeError(name)
         return getattr(self._remote, name)
+
+    def _names_for(self, importer: dict[str, Any]) -> list[str]:
+        """What `from module import *` binds: nothing that the importer or Python itself has already, or pytest looks for."""
+        names = [str(name) for name in SESSION.ask("names", self._remote)]
+        taken = {*importer, *vars(sys.modules["builtins"])}
+        return [name for name in names if name not in taken and not name.startswith(("_", "pytest"))]
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -21,6 +21,7 @@ import operator
 import os
 import pathlib
 import sys
+import types
 import uuid
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -114,6 +115,7 @@ class Server:
         self.objects: dict[int, Any] = {}
         self.operations: dict[str, Callable[..., Any]] = {
             "import": importlib.import_module,
+            "names": names,
             "get": getattr,
             "set": setattr,
             "call": lambda function, *arguments, **options: function(*arguments, **options),
@@ -145,8 +147,14 @@ class Server:
             names = [type(value).__module__, type(value).__qualname__, value.name]
             number = self.number(value)
             return {"$": "enum", "names": names, "id": number, "value": encode(value.value, self.held)}
-        own = [value.__module__, value.__qualname__] if isinstance(value, type) else None
-        return {"$": "object", "id": self.number(value), "classes": class_names(type(value)), "class": own}
+        tree = {"$": "object", "id": self.number(value), "classes": class_names(type(value))}
+        if isinstance(value, type):
+            tree["class"] = [value.__module__, value.__qualname__]
+        if enum is not None and isinstance(value, enum.EnumMeta):
+            tree["members"] = [self.held(member) for member in value]
+        if isinstance(value, (type, types.ModuleType)):
+            tree["types"] = {name: self.held(kind) for name, kind in types_in(value)}
+        return tree
 
     def number(self, value: Any) -> int:
         self.objects[len(self.objects)] = value
@@ -167,6 +175,25 @@ class Server:
         except BaseException as error:
             answer = raised(error)
         return {**answer, "out": out.getvalue()[-100_000:], "err": err.getvalue()[-100_000:]}
+
+
+def names(module: types.ModuleType) -> list[str]:
+    """What `from module import *` is to import."""
+    listed = getattr(module, "__all__", None)
+    return [name for name in vars(module) if not name.startswith("_")] if listed is None else list(listed)
+
+
+def types_in(holder: Any) -> list[tuple[str, type]]:
+    """The classes of a module; those that are defined in a class, and the exceptions that it inherits as attributes."""
+    if isinstance(holder, types.ModuleType):
+        return [(name, kind) for name, kind in list(vars(holder).items()) if isinstance(kind, type)]
+    inside = [(name, kind) for above in holder.__mro__[::-1] for name, kind in list(vars(above).items())]
+    return [
+        (name, kind)
+        for name, kind in inside
+        if isinstance(kind, type)
+        and (issubclass(kind, BaseException) or kind.__qualname__ == f"{holder.__qualname__}.{name}")
+    ]
 
 
 def class_names(kind: type) -> list[list[str]]:
