@@ -60,6 +60,8 @@ SELF_REPORTED = "self_reported"
 a fact of how the run was scored, and not of what it did. Verdicts on these metrics are labelled."""
 ESTIMATED = "_estimated"
 """The end of the name of a metric that is the part of another one which nobody counted: `cost_estimated` of `cost`."""
+UNCACHED = "_uncached"
+"""The end of the name of a metric that is what another one would be if no provider kept a cache: `cost_uncached` of `cost`."""
 
 
 def is_self_reported(metrics: Mapping[str, object], metric: str) -> bool:

@@ -20,7 +20,7 @@ from bakeoff.records.run import FAILED
 from bakeoff.results.summaries import reduce_all
 from bakeoff.results.table import Declared, Results, Row, Series, is_number
 from bakeoff.spec.experiment import Analysis
-from bakeoff.spec.workload import ESTIMATED, is_self_reported
+from bakeoff.spec.workload import ESTIMATED, UNCACHED, is_self_reported
 from bakeoff.text import percent
 from bakeoff.verdicts.plausibility import always_first, copies, doubts
 
@@ -33,6 +33,8 @@ _OTHER_UNIT = ("slope", "time_to_threshold")
 """Summaries whose number is not in the metric's unit, so the metric's range does not apply to it."""
 MOST_NAMED = 5
 """Arms that a sentence names."""
+UNEQUAL_CACHES = 0.1
+"""Two arms of which caches of their provider saved shares that differ by more than this get a warning."""
 
 
 class Observation(NamedTuple):
@@ -62,6 +64,8 @@ class Caveats:
     """Arms with a run whose work could have written the value itself."""
     estimated: Mapping[str, float] = field(default_factory=dict)
     """The share of the arm's sum that is estimated, for arms that have any."""
+    saved: Mapping[str, float] = field(default_factory=dict)
+    """The share of the arm's sum that caches of its provider saved, for all arms if it is any of one."""
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,6 +83,13 @@ class Caveats:
             said.append(
                 f"a part of {metric} is estimated, because the provider's count never arrived: {_names(worst)} "
                 "(docs/agents.md, Budgets)"
+            )
+        if self.saved and max(self.saved.values()) - min(self.saved.values()) > UNEQUAL_CACHES:
+            shares = {f"{arm} {percent(share)}": share for arm, share in self.saved.items()}
+            worst = sorted(shares, key=lambda name: -shares[name])
+            said.append(
+                f"caches of the provider saved unequal shares of {metric}, which depends on the order and the number of "
+                f"runs: {_names(worst)}; {metric}{UNCACHED} is without them (docs/agents.md, Caches)"
             )
         return said
 
@@ -363,7 +374,8 @@ def caveats_of(rows: Sequence[Row], metric: str) -> Caveats:
     """What limits a metric of these runs."""
     reported: dict[str, None] = {}
     sums: dict[str, tuple[float, float]] = {}
-    part = f"{metric}{ESTIMATED}"
+    uncached: dict[str, float] = {}
+    part, full = f"{metric}{ESTIMATED}", f"{metric}{UNCACHED}"
     for row in rows:
         if is_self_reported(row.metrics, metric):
             reported[row.arm] = None
@@ -372,8 +384,12 @@ def caveats_of(rows: Sequence[Row], metric: str) -> Caveats:
         total += float(value) if is_number(value) else 0.0  # type: ignore[arg-type]
         estimated += float(guessed) if is_number(guessed) else 0.0  # type: ignore[arg-type]
         sums[row.arm] = (total, estimated)
+        if is_number(value):
+            without = row.metrics.get(full)
+            uncached[row.arm] = uncached.get(row.arm, 0.0) + float(without if is_number(without) else value)  # type: ignore[arg-type]
+    saved = {arm: 1.0 - sums[arm][0] / whole for arm, whole in uncached.items() if whole > 0}
     shares = {arm: min(1.0, guess / total) for arm, (total, guess) in sums.items() if guess > 0 and total > 0}
-    return Caveats(tuple(reported), shares)
+    return Caveats(tuple(reported), shares, saved if any(saved.values()) else {})
 
 
 def _names(names: Sequence[str]) -> str:

@@ -80,6 +80,7 @@ def lab(
     side: Turn | None = None,
     patience: float = 900.0,
     allowed: Sequence[str] = (),
+    share_cache: bool = True,
 ) -> Iterator[Lab]:
     with (
         ScriptedModel(turns, failures=failures, side=side) as model,
@@ -89,7 +90,14 @@ def lab(
         providers = Providers.read({"test": Provider.model_validate(table)}, {"TEST_KEY": KEY})
         record = folder / "calls.jsonl"
         run = proxy.open(
-            providers, f"test/{MODEL}", record=record, budget=budget, others=others, patience=patience, allowed=allowed
+            providers,
+            f"test/{MODEL}",
+            record=record,
+            budget=budget,
+            others=others,
+            patience=patience,
+            allowed=allowed,
+            share_cache=share_cache,
         )
         with httpx.Client(base_url=proxy.url, headers=headers(run), timeout=20, trust_env=False) as client:
             yield Lab(model, proxy, providers, run, client)

@@ -10,7 +10,7 @@ import pytest
 from bakeoff.workloads.tasks.proxy.shared import Rates
 from support.processes import Lab, eventually
 from workloads.tasks.proxied import wait_for_looks
-from workloads.tasks.scripted import ScriptedModel, Use, say, shell
+from workloads.tasks.scripted import ScriptedModel, Turn, Use, say, shell
 from workloads.tasks.small import MEND, write_task
 
 pytestmark = [pytest.mark.apt, pytest.mark.slow]  # git and bubblewrap
@@ -169,3 +169,22 @@ mounts = {{ hasty = "{lab.place}" }}
     assert json.loads(lab.look("compare", "bench", "--json", code=None).stdout)["estimated"] == {"cost": {"hasty": 1.0}}
     summary = " ".join(lab.look("summarize", "bench").stdout.split())
     assert "hasty: 100 % of tokens; hasty: 100 % of cost" in summary
+
+
+def test_arms_whose_caches_saved_unequal_shares_are_shown_without_caches(lab: Lab) -> None:
+    def turns(cached: int) -> list[Turn]:
+        return [shell(MEND, use=Use(input=1000, output=1)), say("Done.", use=Use(input=1000, cached=cached, output=1))]
+
+    with ScriptedModel(turns(0)) as cold, ScriptedModel(turns(800)) as warm:
+        price = "prices.m = { input = 1000.0, cached = 100.0, output = 0.0 }"
+        other = f'[params.providers.warm]\nbase_url = "{warm.url}/v1"\n{price}\n'
+        top = 'matrix.model = ["here/m", "warm/m"]\nanalysis = { metric = "cost", direction = "minimize" }'
+        file = experiment(lab, cold, top, f"{price}\n{other}", rollouts=2)
+        file.write_text(file.read_text().replace('model = "here/m"\n', ""))
+        lab.cli("run", file, cwd=lab.place)
+    summary = " ".join(lab.look("summarize", "bench").stdout.split())
+    assert "here/m 0 %, warm/m 40 %" in summary and "sum of cost without cache" in summary
+    compared = " ".join(lab.look("compare", "bench", code=None).stdout.split())
+    assert "caches of the provider saved unequal shares of cost" in compared and "warm/m 36 %, here/m 0 %" in compared
+    plain = lab.look("compare", "bench", "--metric", "cost_uncached", code=None).stdout
+    assert "caches of the provider" not in plain

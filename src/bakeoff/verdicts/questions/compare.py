@@ -158,6 +158,7 @@ class CompareAnswer(Answer):
             "retries": retry_facts(self.uncounted),
             "self_reported": {each.metric: list(each.caveats.self_reported) for each in self.observations},
             "estimated": {each.metric: dict(each.caveats.estimated) for each in self.observations},
+            "saved_by_caches": {each.metric: dict(each.caveats.saved) for each in self.observations},
         }
         if self.sequential is not None:
             return {**facts, "sequential": self.sequential.facts(), "registration": registered}

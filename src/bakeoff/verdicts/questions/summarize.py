@@ -15,7 +15,7 @@ import numpy as np
 
 from bakeoff.records.run import run_notes
 from bakeoff.results.table import Array, Results
-from bakeoff.spec.workload import ESTIMATED, is_self_reported
+from bakeoff.spec.workload import ESTIMATED, UNCACHED, is_self_reported
 from bakeoff.stats.aggregates import chance_interval, pass_at_k, pass_hat_k
 from bakeoff.stats.numerics import is_constant
 from bakeoff.stats.ttests import one_sample_t
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 LEVEL = 0.95
 """Of all intervals here."""
-USED = ("tokens", "cost", "seconds")
+USED = ("tokens", "cost", f"cost{UNCACHED}", "seconds")
 """Metrics of resources that runs use, where they report them."""
+INPUT, CACHED = "input_tokens", "input_tokens_cached"
+"""Metrics of the input of models, and of the part that came out of a cache."""
 MOST_OTHERS = 40
 """Rows in the table of other metrics."""
 CONDUCT = ("tampered", "honeypot")
@@ -178,7 +180,7 @@ class SummarizeAnswer(Answer):
 
     def blocks(self) -> list[Block]:
         used = [name for name in USED if any(name in tally.used for tally in self.by_arm)]
-        sums = [f"sum of {name}" for name in used]
+        sums = [f"sum of {name}".replace(UNCACHED, " without cache") for name in used]
         conduct = [name for name in CONDUCT if any(tally.used.get(name) for tally in self.by_arm)]
         used += conduct
         headers = ["task", "arm", "tries", f"mean {self.metric}", "95 % interval", "best", "passed", *sums, *conduct]
@@ -209,6 +211,9 @@ class SummarizeAnswer(Answer):
             if len(self.others) > MOST_OTHERS:
                 title += f" (the first {MOST_OTHERS} of {len(self.others)}; --json has all)"
             blocks.append(Table(["metric", *arms], rows, title, arms))
+        if any(CACHED in tally.used for tally in self.by_arm):
+            shares = [f"{tally.arm} {percent(_cached(tally))}" for tally in self.by_arm if tally.used.get(INPUT)]
+            blocks.append(Text(f"input that came out of caches of the provider: {', '.join(shares)}"))
         if guessed := [line for tally in self.by_arm for line in _guessed(tally)]:
             text = f"~ the provider's count never arrived for a part, which is estimated: {'; '.join(guessed)}"
             blocks.append(Text(text))
@@ -242,6 +247,11 @@ def _cells(tally: Tally, used: Sequence[str]) -> list[str]:
         str(tally.passed),
         *amounts,
     ]
+
+
+def _cached(tally: Tally) -> float:
+    """The share of the input that came out of a cache."""
+    return tally.used.get(CACHED, 0.0) / tally.used[INPUT]
 
 
 def _marked(mean: float | None, self_reported: bool) -> str:
@@ -283,7 +293,7 @@ def answer(results: Results, question: Summarize) -> SummarizeAnswer:
 
 def _others(results: Results, observations: Observations) -> dict[str, dict[str, Mean]]:
     """Means of all metrics that no other table shows, by name and arm, over the runs that have a number."""
-    shown = {observations.metric, *USED, *CONDUCT, *(f"{name}{ESTIMATED}" for name in USED)}
+    shown = {observations.metric, *USED, CACHED, *CONDUCT, *(f"{name}{ESTIMATED}" for name in USED)}
     values: dict[str, dict[str, list[float]]] = {}
     written: set[tuple[str, str]] = set()
     for row, observed in zip(results.rows, observations.rows, strict=True):
@@ -312,10 +322,10 @@ def _tally(
     estimated: dict[str, float] = {}
     for each in numbers:
         metrics = results.rows[each].metrics
-        for name in (*USED, *CONDUCT):
+        for name in (*USED, INPUT, CACHED, *CONDUCT):
             if isinstance(value := metrics.get(name), int | float):
                 used[name] = used.get(name, 0.0) + float(value)
-            if isinstance(value := metrics.get(f"{name}{ESTIMATED}"), int | float) and value:
+            if name in USED and isinstance(value := metrics.get(f"{name}{ESTIMATED}"), int | float) and value:
                 estimated[name] = estimated.get(name, 0.0) + float(value)
     return Tally(
         arm=arm,

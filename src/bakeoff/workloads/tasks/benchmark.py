@@ -26,7 +26,7 @@ from bakeoff.workloads.tasks.schema import HostPath, Variables
 WORKLOAD = "tasks"
 AGENT = "codex"
 """The agent if a file names none."""
-_SHARED_IDENTITY = ("judge", "metrics", "network", "host_paths", "allow_provider_tools")
+_SHARED_IDENTITY = ("judge", "metrics", "network", "host_paths", "allow_provider_tools", "share_provider_cache")
 """Keys for all entries that change what a run is, and so its id."""
 LIMITS = ("timeout", "token_budget", "cost_budget")
 
@@ -74,6 +74,7 @@ class Benchmark(BaseModel):
     provider_patience: float | None = None
     gateway_limits: dict[str, Any] = {}
     allow_provider_tools: list[str] = []
+    share_provider_cache: bool = True
     require_isolation: bool = False
     sandbox: dict[str, Any] = {}
     prices: str | None = None

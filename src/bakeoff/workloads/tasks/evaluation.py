@@ -74,11 +74,13 @@ def spent(used: Totals) -> Metrics:
         "tokens": used.tokens if known else None,
         "tokens_estimated": used.tokens_estimated or None,
         "input_tokens": used.input_tokens if known else None,
+        "input_tokens_cached": used.cached_tokens or None,
         "input_tokens_estimated": used.input_estimated or None,
         "output_tokens": used.output_tokens if known else None,
         "output_tokens_estimated": used.output_estimated or None,
         "cost": used.cost,
         "cost_estimated": used.cost_estimated or None,
+        "cost_uncached": used.cost_uncached if used.cached_tokens else None,
     }
 
 

@@ -132,6 +132,10 @@ class TasksParams(BaseModel):
     allow_provider_tools: list[str] = Field(
         [], description="Tools and services of the provider that the agent may use, such as `web_search`."
     )
+    share_provider_cache: bool = Field(
+        True,
+        description="Whether a provider may answer from what other runs have sent; false: prompts begin differently.",
+    )
     judge: JudgeSettings | None = Field(None, description="A model that judges rubrics.")
     metrics: list[str] = Field([], description="Custom metrics: module:function, or a script.")
     sandbox: SandboxSettings = Field(SandboxSettings(), description="How sandboxes are made.")
@@ -294,6 +298,7 @@ class TasksWorkload:
                     patience=params.provider_patience,
                     allowed=params.allow_provider_tools,
                     together=together,
+                    share_cache=params.share_provider_cache,
                 )
             )
         return task, sandbox, worker

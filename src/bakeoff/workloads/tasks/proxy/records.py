@@ -79,6 +79,8 @@ class Call(msgspec.Struct, omit_defaults=True, tag="call", tag_field="type"):
     usage: Usage | None = None
     tokens: Tokens | None = None
     cost: float | None = None
+    cost_uncached: float | None = None
+    """What it would have cost without the provider's cache."""
     first_token_s: float | None = None
     total_s: float = 0.0
     retries: list[Retry] = []
@@ -152,6 +154,8 @@ class Totals:
     reasoning_tokens: int = 0
     cost: float | None = 0.0
     """Dollars; None when the cost of any call is unknown."""
+    cost_uncached: float | None = 0.0
+    """Dollars, as if no provider kept a cache."""
     tool_calls: int = 0
     input_estimated: int = 0
     """The part of `input_tokens` that no provider counted: estimated, or what was reserved for the call."""
@@ -186,6 +190,7 @@ def add_up(records: Iterable[Record]) -> Totals:
     answered = tool_calls = 0
     usages: list[Usage] = []
     costs: list[float | None] = []
+    uncached: list[float | None] = []
     limit: str | None = None
     broken: str | None = None
     limits_met: tuple[str, ...] = ()
@@ -198,6 +203,7 @@ def add_up(records: Iterable[Record]) -> Totals:
         if record.usage is not None:
             usages.append(record.usage)
             costs.append(record.cost)
+            uncached.append(record.cost_uncached)
         limit = limit or record.limit
         denied |= dict.fromkeys(record.denied)
         # The last call that says anything about the provider decides: one answer after a failure proves that it works.
@@ -213,7 +219,8 @@ def add_up(records: Iterable[Record]) -> Totals:
         cached_tokens=sum(usage.cached for usage in usages),
         output_tokens=sum(usage.output for usage in usages),
         reasoning_tokens=sum(usage.reasoning for usage in usages),
-        cost=None if None in costs else sum((cost for cost in costs if cost is not None), 0.0),
+        cost=_sum_known(costs),
+        cost_uncached=_sum_known(uncached),
         tool_calls=tool_calls,
         input_estimated=sum(usage.input for usage, _ in guessed),
         output_estimated=sum(usage.output for usage, _ in guessed),
@@ -223,6 +230,11 @@ def add_up(records: Iterable[Record]) -> Totals:
         denied=tuple(denied),
         broken=broken,
     )
+
+
+def _sum_known(costs: list[float | None]) -> float | None:
+    """The sum; None if one of them is not known."""
+    return None if None in costs else sum((cost for cost in costs if cost is not None), 0.0)
 
 
 def steps(records: Iterable[Record], agent: str = MAIN) -> list[Step]:

@@ -26,6 +26,7 @@ from httpx_sse._decoders import SSEDecoder
 from starlette.exceptions import HTTPException
 
 from bakeoff.errors import UsageError
+from bakeoff.workloads.tasks.proxy.nonce import unshared
 from bakeoff.workloads.tasks.proxy.powers import denied, passed_on
 from bakeoff.workloads.tasks.proxy.providers import (
     LETTERS_PER_TOKEN,
@@ -353,6 +354,8 @@ class Relay:
     async def _ask(self, body: Json, request: ModelRequest, route: Route) -> None:
         """Forward the request if the budget allows it; record the call however it ends."""
         sent = self.wire.outgoing(body, route.model, route.provider.request)
+        if not self.run.share_cache:
+            sent = unshared(self.wire.name, sent, self.run.scoped("nonce")[:16])
         asked = Asked.of(self.wire, sent)
         answered = False
         try:
@@ -378,6 +381,7 @@ class Relay:
             await self._stop()
             usage = self._used(asked)
             self.call.usage, self.call.cost = usage, usage.dollars(route.price) if usage else None
+            self.call.cost_uncached = usage.uncached_dollars(route.price) if usage else None
             if self._reserved is not None:
                 self.run.spending.end(self._reserved, asked, usage, self.call.cost)
             try:

@@ -121,6 +121,7 @@ class ProxiedRun:
         patience: float,
         allowed: frozenset[str],
         together: ExperimentBudget | None,
+        share_cache: bool,
     ) -> None:
         self.token = TOKEN + secrets.token_urlsafe(24)
         self.record = record
@@ -147,6 +148,8 @@ class ProxiedRun:
         self.together = together
         self.allowed = allowed
         """Tools and services of the provider that the agent may use, by the names of `powers.py`."""
+        self.share_cache = share_cache
+        """Whether the provider may find in its cache what another run has sent."""
         self.models = [model, *others]
         """What the client sees when it lists models."""
         self._count = 0
@@ -311,15 +314,26 @@ class ModelProxy(ThreadedServer):
         patience: float = PROVIDER_PATIENCE,
         allowed: Collection[str] = (),
         together: ExperimentBudget | None = None,
+        share_cache: bool = True,
     ) -> ProxiedRun:
         """Begin a run that may call `model`. Raises UsageError for a missing key or price.
 
         `others` are further models: the name that the client uses -> the model. Calls are recorded in the file
         `record`. `patience` is how many seconds a call is repeated while its provider fails. `allowed` names tools and
-        services of the provider that the agent may use, `together` is what all runs of the experiment may spend.
+        services of the provider that the agent may use, `together` is what all runs of the experiment may spend. Without
+        `share_cache` each prompt begins with a text that only this run has.
         """
         run = ProxiedRun(
-            self, providers, model, record, budget or Budget(), others or {}, patience, frozenset(allowed), together
+            self,
+            providers,
+            model,
+            record,
+            budget or Budget(),
+            others or {},
+            patience,
+            frozenset(allowed),
+            together,
+            share_cache,
         )
         self.runs[run.token] = run
         return run

@@ -85,6 +85,10 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         written = (self.cache_write - hourly) * short + hourly * hour
         return (plain * price.input + self.cached * cached + written + self.output * price.output) / MILLION
 
+    def uncached_dollars(self, price: Price | None) -> float | None:
+        """The cost as if the provider kept no cache."""
+        return None if price is None else (self.input * price.input + self.output * price.output) / MILLION
+
 
 class ModelRequest(msgspec.Struct, frozen=True):
     """The parts of a client's request that are recorded."""
