@@ -16,8 +16,10 @@ from bakeoff.engine.pilots.arrivals import Arrivals
 from bakeoff.engine.pilots.messages import Report, encode
 from bakeoff.engine.pilots.spool import SpoolTransport, Writer
 from bakeoff.errors import Damaged
+from bakeoff.records.claims import token_from
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import Attempt
+from bakeoff.spec.identity import RunId, run_id_in
 from support.process_pilots import install
 from support.processes import Lab
 
@@ -152,13 +154,14 @@ def test_directories_come_home_under_tokens_only_and_nothing_is_written_through_
     arrivals.open()
     for token in ("../x", str(tmp_path), "", "1.0.1", f"{GOOD}.saved-1", f"{GOOD}\n"):
         with pytest.raises(OSError, match="is not the token of a claim"):
-            arrivals.delivered(token)
-        with pytest.raises(OSError, match="is not the token of a claim"):
-            arrivals.saved(token, 1)
+            token_from(token)
     (tmp_path / "profile").write_text(PRIVATE)
-    arrivals.delivered(GOOD).mkdir()
-    (arrivals.delivered(GOOD) / ".token").symlink_to(tmp_path / "profile")
+    good, run = token_from(GOOD), run_id_in(tmp_path, "run")
+    arrivals.delivered(good).mkdir()
+    (arrivals.delivered(good) / ".token").symlink_to(tmp_path / "profile")
     with pytest.raises(Damaged, match="cannot be the id of a run"):
-        arrivals.install(GOOD, "../../outside")
-    assert arrivals.install(GOOD, "run")
+        run_id_in(paths.directory, "../../outside")
+    with pytest.raises(Damaged, match="cannot be the id of a run"):
+        paths.run(RunId("../../outside"))
+    assert arrivals.install(good, run)
     assert (tmp_path / "profile").read_text() == PRIVATE and (paths.runs / "run" / ".token").read_text() == GOOD

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -305,7 +305,7 @@ def _restate_analysis(edition: Edition, experiment: ExperimentFile) -> tuple[str
     )
 
 
-def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = False) -> set[str] | None:
+def _growth(edition: Edition, plan: Plan, options: Options, *, adopted: bool = False) -> Collection[str] | None:
     """Return the ids of runs that the plan has and the edition lacks; None when a new edition is to be begun.
 
     Raises UsageError when the plan cannot go on with this edition.

@@ -28,7 +28,7 @@ from bakeoff.records.run import FAILED
 from bakeoff.results.importers.inspect_logs import MARK, Marker, Place
 from bakeoff.results.table import Results, Row, is_number
 from bakeoff.spec.experiment import Analysis
-from bakeoff.spec.identity import slug
+from bakeoff.spec.identity import run_id_in, slug
 from bakeoff.verdicts.observations import observe
 from bakeoff.version import __version__
 
@@ -165,7 +165,7 @@ def _write_log(job: Job, archive: zipfile.ZipFile, arm: ArmRuns, created: float)
             absent.append(Place(row.task, row.seed, row.rollout))
             job.dropped[f"no outcome ({row.status})"] += 1
             continue
-        home = job.source.paths.run(row.run_id)
+        home = job.source.paths.run(run_id_in(job.source.paths.directory, row.run_id))
         conversation = _conversation(row, home, recorded.get(row.position))
         model = model or conversation.model
         sample = _sample(row, conversation, arm.judged.scores(row))

@@ -27,7 +27,7 @@ from bakeoff.records.series import read_trajectory
 from bakeoff.results.importing import identified
 from bakeoff.results.table import Results, Row
 from bakeoff.spec.experiment import Analysis
-from bakeoff.spec.identity import canonical_json
+from bakeoff.spec.identity import canonical_json, run_id_in
 from bakeoff.spec.workload import Step
 
 ANSWERS = "completions.parquet"
@@ -92,7 +92,7 @@ def read_rollouts(results: Results, dropped: Counter[str]) -> Iterator[Rollout]:
     digests = {cell.number: cell.task_digest for cell in edition.cells()}
     for run in results.rows:
         index = indexed.get(run.position)
-        home = edition.paths.run(run.run_id)
+        home = edition.paths.run(run_id_in(edition.paths.directory, run.run_id))
         if index is None and run.status == "succeeded" and os.path.lexists(home / ANSWERS):
             from bakeoff.export.completions import read_answers
 

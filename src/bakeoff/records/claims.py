@@ -12,13 +12,14 @@ Only the lease's holder writes here, as everywhere in an edition.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import platform
 import re
 import secrets
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NewType, TypeGuard
 
 import msgspec
 
@@ -39,22 +40,35 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def new_token(session: int, position: int, attempt: int) -> str:
+Token = NewType("Token", str)
+"""The name of a claim, and of a directory on its way home."""
+PilotName = NewType("PilotName", str)
+"""The name of a pilot, and of its directory in the spool."""
+
+
+def new_token(session: int, position: int, attempt: int) -> Token:
     """Name a new claim. Directories on their way home carry this name, so nothing else is accepted as one."""
-    return f"{session}.{position}.{attempt}.{secrets.token_hex(8)}"
+    return Token(f"{session}.{position}.{attempt}.{secrets.token_hex(8)}")
 
 
-def is_token(text: object) -> bool:
+def is_token(text: object) -> TypeGuard[Token]:
     """Whether `new_token` could have made it. An edition, a spool or a node may name anything."""
     return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
 
 
-def pilot_name(session: int, number: int) -> str:
-    """Name a session's pilot. Its directory in the spool has this name."""
-    return f"{session}-{number}"
+def token_from(text: object) -> Token:
+    """A token that another machine names. Raises OSError for what is none, as for anything that cannot be delivered."""
+    if not is_token(text):
+        raise OSError(errno.EINVAL, f"{text!r} is not the token of a claim")
+    return text
 
 
-def is_pilot_name(text: object) -> bool:
+def pilot_name(session: int, number: int) -> PilotName:
+    """Name a session's pilot."""
+    return PilotName(f"{session}-{number}")
+
+
+def is_pilot_name(text: object) -> TypeGuard[PilotName]:
     """Whether `pilot_name` could have made it."""
     return isinstance(text, str) and _PILOT.fullmatch(text) is not None
 
@@ -62,7 +76,7 @@ def is_pilot_name(text: object) -> bool:
 class Claim(msgspec.Struct, frozen=True):
     """One attempt that was handed to a pilot and has not come back."""
 
-    token: str
+    token: Token
     """(session, run, attempt, random), as one text; opaque to everybody but its maker."""
     position: int
     attempt: int
@@ -176,13 +190,13 @@ def list_claims(edition: Recorded) -> list[Claim]:
         "SELECT token, position, attempt, session, pilot, executor FROM claims WHERE edition_id = ? ORDER BY position",
         (edition.edition_id,),
     )
-    claims = [Claim(*row) for row in rows]
-    for claim in claims:
-        token = _TOKEN.fullmatch(claim.token) if isinstance(claim.token, str) else None
-        if token is None or (int(token[2]), int(token[3])) != (claim.position, claim.attempt):
-            raise Damaged(edition.paths.directory, f"{claim.token!r} cannot be the token of a claim")
-        if not is_pilot_name(claim.pilot):
-            raise Damaged(edition.paths.directory, f"{claim.pilot!r} cannot be the name of a pilot")
+    claims = []
+    for token, position, attempt, session, pilot, executor in rows:
+        if not is_token(token) or token.split(".")[1:3] != [str(position), str(attempt)]:
+            raise Damaged(edition.paths.directory, f"{token!r} cannot be the token of a claim")
+        if not is_pilot_name(pilot):
+            raise Damaged(edition.paths.directory, f"{pilot!r} cannot be the name of a pilot")
+        claims.append(Claim(token, position, attempt, session, pilot, executor))
     return claims
 
 

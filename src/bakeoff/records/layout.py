@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError, did_you_mean
+from bakeoff.errors import LeaseHeld, StorageError, UsageError, did_you_mean
 from bakeoff.records.files import NO_LINK, on_network
 from bakeoff.spec import formats
-from bakeoff.spec.identity import NOT_IN_DIRECTORIES, slug
+from bakeoff.spec.identity import NOT_IN_DIRECTORIES, RunId, run_id_in, slug
 
 try:
     import fcntl
@@ -77,15 +77,13 @@ class EditionPaths:
         """The copy of the experiment file, whose name ended in `suffix`."""
         return self.directory / f"experiment{suffix}"
 
-    def run(self, run_id: str) -> Path:
+    def run(self, run_id: RunId) -> Path:
         """A run's directory, which need not exist. Raises Damaged for an id that leads elsewhere.
 
         A link in its place counts as no directory: the path that is returned then has nothing at it. One run that
         made itself a link must not keep the others from being shown.
         """
-        if run_id != os.path.basename(run_id) or run_id in ("", ".", "..") or "\0" in run_id:
-            raise Damaged(self.directory, f"{run_id!r} cannot be the id of a run")
-        path = self.runs / run_id
+        path = self.runs / run_id_in(self.directory, run_id)
         return path if not path.is_symlink() else self.directory / ".link" / run_id
 
 

@@ -25,6 +25,7 @@ from bakeoff.records.files import refuse_links
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.run import OPEN, RUN_COLUMNS, CellRecord, RunRecord, TrajectoryIndex, TryRecord, decode_json
 from bakeoff.records.store import URL_VARIABLE, Database, Row, connect
+from bakeoff.spec.identity import run_id_in
 
 _RUNS = f"SELECT {', '.join(RUN_COLUMNS)}, {{crc}} FROM runs WHERE edition_id = ?"
 CELLS = "SELECT cell, arm, task, base, ablation, flags, task_digest, params, columns FROM cells WHERE edition_id = ?"
@@ -178,6 +179,7 @@ class Recorded:
             f"{select} AND {' AND '.join(conditions)} ORDER BY {order}{most}", (self.edition_id, floor, *statuses)
         ):
             run_id, cell, facts, crc = row[1], row[2], row[3:-1], row[-1]
+            run_id_in(self.paths.directory, run_id)
             if cell not in self._names:  # the plan may have grown since cells were read last
                 self._names = {number: (arm, task) for number, arm, task, *_ in self.database.rows(CELLS, mine)}
                 if cell not in self._names:

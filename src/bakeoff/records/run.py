@@ -23,6 +23,7 @@ import msgspec
 
 from bakeoff.errors import did_you_mean
 from bakeoff.records.rundir import log_of
+from bakeoff.spec.identity import RunId
 from bakeoff.spec.workload import Scalar, Status, is_self_reported
 from bakeoff.text import flat
 
@@ -58,7 +59,7 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):  # no cycles: a hundred 
 
     position: Annotated[int, Column("INTEGER NOT NULL")]
     """Its number in the plan, from 0; the key for `edition.series`, `edition.attempts` and so on."""
-    run_id: Annotated[str, Column("TEXT NOT NULL")]
+    run_id: Annotated[RunId, Column("TEXT NOT NULL")]
     cell: Annotated[int, Column("INTEGER NOT NULL")]
     """The number of its `CellRecord`, which has the parameters."""
     arm: str
@@ -153,7 +154,7 @@ class Attempt(msgspec.Struct, array_like=True):
     """
 
     position: int
-    run_id: str
+    run_id: RunId
     cell: int
     arm: str
     task: str

@@ -39,7 +39,7 @@ from bakeoff.results.importers.transcripts import message_of
 from bakeoff.results.table import UNFINISHED, Results, Row, is_number
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import ExperimentFile, Summary
-from bakeoff.spec.identity import directory_digest, slug
+from bakeoff.spec.identity import RunId, directory_digest, run_id_in, slug
 from bakeoff.spec.plan import Arm, Cell, Plan, Run, Task
 from bakeoff.spec.registry import NATIVE
 from bakeoff.spec.workload import Step
@@ -93,7 +93,7 @@ def identified(results: Results) -> Results:
             "succeeded" if row.series or any(map(is_number, row.metrics.values())) else "infra_error"
         )
         run_id = _run_id(row)
-        run_id = run_id if run_id not in names else f"{run_id}__{position}"
+        run_id = run_id if run_id not in names else RunId(f"{run_id}__{position}")
         names.add(run_id)
         key = json.dumps([row.arm, row.task, dict(row.params)], sort_keys=True, default=str)
         rows.append(
@@ -165,14 +165,14 @@ def _digest(rows: Sequence[Row]) -> str:
     return digest.hexdigest()
 
 
-def _run_id(row: Row) -> str:
+def _run_id(row: Row) -> RunId:
     """A run's own id or, in a table, what it is: it becomes the name of a directory."""
     if row.run_id:
-        return slug(Path(row.run_id).name if row.directory is not None else row.run_id, 200)
+        return RunId(slug(Path(row.run_id).name if row.directory is not None else row.run_id, 200))
     if row.source is not None and row.source.member is not None:
-        return slug(f"{row.source.path.stem}__{row.source.member}", 200)
+        return RunId(slug(f"{row.source.path.stem}__{row.source.member}", 200))
     seed = "" if row.seed is None else f"__s{row.seed}"
-    return slug(f"{row.arm[:80]}__{row.task[:80]}{seed}__r{row.rollout}", 200)
+    return RunId(slug(f"{row.arm[:80]}__{row.task[:80]}{seed}__r{row.rollout}", 200))
 
 
 def as_imported(results: Results) -> Results:
@@ -192,7 +192,9 @@ def as_imported(results: Results) -> Results:
             metrics={name: value for name, value in row.metrics.items() if name not in by_step}
             if by_step
             else row.metrics,
-            source=Source(paths.run(row.run_id) / TRAJECTORY) if position in trajectories else None,
+            source=Source(paths.run(run_id_in(paths.directory, row.run_id)) / TRAJECTORY)
+            if position in trajectories
+            else None,
             transcript=_recorded if position in trajectories else None,
         )
         for position, row in enumerate(results.rows)
@@ -247,9 +249,11 @@ def import_results(results: Results, imported: Imported, name: str, root: Path, 
         for row in results.rows:
             if row.directory is not None and row.directory.is_dir():
                 paths.runs.mkdir(exist_ok=True)
-                copy_tree(row.directory, paths.run(row.run_id))
+                copy_tree(row.directory, paths.run(run_id_in(paths.directory, row.run_id)))
             if messages := row.messages():
-                trajectories[row.position] = _write_trajectory(paths.run(row.run_id), row.arm, messages)
+                trajectories[row.position] = _write_trajectory(
+                    paths.run(run_id_in(paths.directory, row.run_id)), row.arm, messages
+                )
         atomic_write(paths.imported, msgspec.json.format(msgspec.json.encode(imported)))
         edition = _record(plan, runs, results.rows, trajectories, paths)
     except BaseException as error:
@@ -303,8 +307,8 @@ def _plan(results: Results, name: str, description: str) -> tuple[Plan, list[Run
     for row in results.rows:
         if row.cell not in cells:
             arm = Arm(row.arm, {}, row.flags, base=row.base, ablation=row.ablation)
-            cells[row.cell] = Cell(row.cell, arm, Task(row.task), row.params, 1, lambda seed, rollout: "")
-        runs.append(Run(row.position, row.run_id, cells[row.cell], row.seed, row.rollout))
+            cells[row.cell] = Cell(row.cell, arm, Task(row.task), row.params, 1, lambda seed, rollout: RunId(""))
+        runs.append(Run(row.position, run_id_in(Path(name), row.run_id), cells[row.cell], row.seed, row.rollout))
     names = {row.dialect for row in results.rows}
     dialect = registry.dialect(names.pop() if len(names) == 1 else NATIVE.name)
     experiment = ExperimentFile(

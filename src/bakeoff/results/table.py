@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from bakeoff.errors import UsageError
 from bakeoff.spec.experiment import Analysis, ExperimentFile, Summary
+from bakeoff.spec.identity import run_id_in
 
 if TYPE_CHECKING:
     from bakeoff.records.conditions import Share
@@ -98,7 +99,9 @@ class Row:
     @property
     def files(self) -> Path | None:
         """Where the run's files are if it left any: a directory, which need not exist."""
-        return self.directory if self.edition is None else self.edition.paths.run(self.run_id)
+        if self.edition is None:
+            return self.directory
+        return self.edition.paths.run(run_id_in(self.edition.paths.directory, self.run_id))
 
     def attempts(self) -> list[dict[str, Any]]:
         """Read what is recorded about each try; empty for runs of other tools."""

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from json import encoder
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import Damaged, UsageError
 from bakeoff.trees import walk
 
+RunId = NewType("RunId", str)
+"""The id of a run, which is the name of its directory. `RunIds` makes them; `run_id_in` checks one from elsewhere."""
 DIGEST_LENGTH = 12
 NOT_CONTENT = frozenset({".git", "__pycache__"})
 """Directories inside a task that say nothing about what the task is."""
@@ -49,6 +51,13 @@ def slug(text: str, limit: int = 48, *, unwanted: re.Pattern[str] = _NOT_IN_NAME
     return name.encode()[:limit].decode(errors="ignore")
 
 
+def run_id_in(source: Path, text: str) -> RunId:
+    """The id that an edition, a node or another tool gives a run. Raises Damaged if it leads out of a directory."""
+    if "/" in text or "\0" in text or text in ("", ".", ".."):
+        raise Damaged(source, f"{text!r} cannot be the id of a run")
+    return RunId(text)
+
+
 class RunIds:
     """Run ids of one cell: everything but seed and rollout is serialised once, so 100,000 ids are quick.
 
@@ -75,14 +84,15 @@ class RunIds:
         self._arm, self._task = arm, task
         self._prefix: str | None = None
 
-    def run_id(self, seed: int, rollout: int) -> str:
+    def run_id(self, seed: int, rollout: int) -> RunId:
         """`arm__task__s1__r2__digest`; a task called `default` and rollout 0 are left out."""
         if self._prefix is None:
             self._prefix = slug(self._arm) if self._task == "default" else f"{slug(self._arm)}__{slug(self._task)}"
         # Keys in the order in which a sorting encoder would write them, so this equals encoding the whole table.
         text = b'%b"rollout":%d,"seed":%d,%b' % (self._head, rollout, seed, self._tail)
         digest = hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
-        return f"{self._prefix}__s{seed}__r{rollout}__{digest}" if rollout else f"{self._prefix}__s{seed}__{digest}"
+        name = f"{self._prefix}__s{seed}__r{rollout}" if rollout else f"{self._prefix}__s{seed}"
+        return RunId(f"{name}__{digest}")
 
     __call__ = run_id
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bakeoff.spec.identity import flatten
+from bakeoff.spec.identity import RunId, flatten
 from bakeoff.spec.select import Test
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Cell:
     task: Task
     params: Mapping[str, Any]
     rollouts: int
-    run_id: Callable[[int, int], str]
+    run_id: Callable[[int, int], RunId]
     """(seed, rollout) to run id."""
 
 
@@ -86,7 +86,7 @@ class Run(NamedTuple):
     """
 
     position: int
-    run_id: str
+    run_id: RunId
     cell: Cell
     seed: int | None
     """None only in a run that was imported from a table without seeds."""

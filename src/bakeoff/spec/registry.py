@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from bakeoff import plugins
 from bakeoff.errors import UsageError, did_you_mean, missing_extra
+from bakeoff.spec.identity import RunId
 from bakeoff.spec.workload import CommandWorkload, Workload
 
 if TYPE_CHECKING:  # `collect` reads an edition without the models of experiment files, whose import takes 0.3 s
@@ -61,7 +62,7 @@ class RunsHere(Protocol):
 class IdentifiedRun(Protocol):
     """What the `meta` hook may know about a run."""
 
-    run_id: str
+    run_id: RunId
     seed: int
     rollout: int
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from bakeoff.errors import Problem
+    from bakeoff.spec.identity import RunId
     from bakeoff.spec.plan import Cell, Plan
 
 Status = Literal["planned", "running", "succeeded", "failed", "timeout", "cancelled", "infra_error"]
@@ -148,7 +149,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunFacts(Protocol):
     """What every workload may know about its run."""
 
-    run_id: str
+    run_id: RunId
     arm: str
     task: str
     seed: int

@@ -133,7 +133,7 @@ class SlurmLauncher:
         except (OSError, ValueError) as error:
             raise StorageError(f"{spool / _JOBS}: cannot be read: {error}") from error
         # It may have come with the edition, and names of jobs are names of logs.
-        self._jobs = {
+        self._jobs: dict[str, str] = {
             pilot: job for pilot, job in jobs.items() if is_pilot_name(pilot) and re.fullmatch(r"\d+_\d+", str(job))
         }
         """Pilot to job and task, such as `1234_0`, also those of earlier sessions."""

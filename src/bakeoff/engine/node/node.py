@@ -145,7 +145,7 @@ class Node(Executor):
     # -- one attempt
 
     def _context(self, attempt: Attempt) -> Context:
-        return Context(attempt, self._setup.base, self._setup.paths.runs / attempt.run_id)
+        return Context(attempt, self._setup.base, self._setup.paths.run(attempt.run_id))
 
     def _validated(self, attempt: Attempt) -> Any:
         """The attempt's parameters as the workload's model, validated once for each cell."""

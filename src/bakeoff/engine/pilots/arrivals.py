@@ -17,10 +17,11 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from bakeoff.records.claims import is_token
+from bakeoff.records.claims import Token, is_token
 from bakeoff.records.files import read_inside
 from bakeoff.records.layout import EditionPaths
 from bakeoff.records.rundir import CHECKPOINT
+from bakeoff.spec.identity import RunId
 from bakeoff.trees import copy_tree, remove_tree, walk
 
 INCOMING = ".incoming"
@@ -39,18 +40,15 @@ class Arrivals:
         self._replaced: list[Path] = []
         """What had the place of directories that were renamed since the last `sync`."""
 
-    def delivered(self, token: str) -> Path:
-        """Where the directory of an attempt that ended has to be, when its report is taken in.
+    def delivered(self, token: Token) -> Path:
+        """Where the directory of an attempt that ended has to be, when its report is taken in."""
+        return self.incoming / token
 
-        Raises OSError for what is not a token: the name came from another machine, or with the edition.
-        """
-        return self.incoming / _checked(token)
-
-    def saved(self, token: str, number: int) -> Path:
+    def saved(self, token: Token, number: int) -> Path:
         """Where copy `number` of a directory goes whose run goes on; a higher number replaces a lower one."""
-        return self.incoming / f"{_checked(token)}.saved-{number}"
+        return self.incoming / f"{token}.saved-{number}"
 
-    def drop_older(self, token: str) -> None:
+    def drop_older(self, token: Token) -> None:
         """Delete the saved copies of a claim except for the newest ones."""
         copies = sorted((number, path) for name, number, path in self._arrived() if name == token and number)
         for _, path in copies[:-_KEPT]:
@@ -60,7 +58,7 @@ class Arrivals:
         """Make the place. What is on its way from an earlier session stays: its pilots may still deliver."""
         self.incoming.mkdir(mode=0o700, exist_ok=True)
 
-    def install(self, token: str, run_id: str) -> bool:
+    def install(self, token: Token, run_id: RunId) -> bool:
         """Put a delivered directory into its place. False when it is not there: it was lost on its way.
 
         It is durable after `sync`, which many share.
@@ -76,7 +74,7 @@ class Arrivals:
         self._replace(place, fresh, token)
         return True
 
-    def rescue(self, token: str, run_id: str) -> bool:
+    def rescue(self, token: Token, run_id: RunId) -> bool:
         """Put the newest saved copy of a lost attempt into its place, for the next attempt to go on from."""
         copies = sorted((number, path) for name, number, path in self._arrived() if name == token and number)
         if copies:
@@ -84,11 +82,11 @@ class Arrivals:
         self.discard([token])
         return bool(copies)
 
-    def _place(self, run_id: str) -> Path:
+    def _place(self, run_id: RunId) -> Path:
         """A run's place, where a link may lie that is to be replaced. Raises Damaged for an id that leads elsewhere."""
         return self._paths.runs / self._paths.run(run_id).name
 
-    def _replace(self, place: Path, fresh: Path, token: str) -> None:
+    def _replace(self, place: Path, fresh: Path, token: Token) -> None:
         """Rename `fresh` to `place`; what is there is moved out of the way first, and deleted by `sync`."""
         self._paths.runs.mkdir(exist_ok=True)
         old = self.incoming / f"{token}.old.part"
@@ -112,7 +110,7 @@ class Arrivals:
             if token in tokens:
                 remove(path)
 
-    def _arrived(self) -> Iterator[tuple[str, int, Path]]:
+    def _arrived(self) -> Iterator[tuple[Token, int, Path]]:
         """(token, number, path) of all that has come: 0 for what was delivered, and the numbers of saved copies."""
         for name in os.listdir(self.incoming) if self.incoming.is_dir() else ():
             found = _SAVED.fullmatch(name)
@@ -121,19 +119,13 @@ class Arrivals:
                 continue
             yield token, number, self.incoming / name
 
-    def settled(self, run_id: str) -> None:
+    def settled(self, run_id: RunId) -> None:
         """The attempt is recorded: its directory needs no name of a claim any longer."""
         (self._paths.runs / run_id / ".token").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Delete what arrived and was never asked for."""
         remove(self.incoming)
-
-
-def _checked(token: str) -> str:
-    if not is_token(token):
-        raise OSError(errno.EINVAL, f"{token!r} is not the token of a claim")
-    return token
 
 
 def _token_of(directory: Path) -> str | None:

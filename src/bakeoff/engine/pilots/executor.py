@@ -267,7 +267,7 @@ class PilotExecutor:
         crowded = [pilot for pilot in usable if count(pilot.name) > pilot.slots] if free else []
         for pilot in sorted(crowded, key=lambda pilot: -count(pilot.name)):
             claims = self._held.of(pilot.name)
-            waiting = sorted(claim.token for claim in claims if claim.attempt.started_at is None)
+            waiting: list[str] = sorted(claim.token for claim in claims if claim.attempt.started_at is None)
             if chosen := waiting[: min(free, len(claims) - pilot.slots)]:
                 self._transport.send(pilot.name, [Recall(chosen)])
                 free -= len(chosen)
@@ -316,7 +316,7 @@ class PilotExecutor:
         attempt = claim.attempt
         attempt.take_result(report)
         attempt.command, attempt.node = report.command, pilot.name
-        if directory and not self._arrivals.install(token, attempt.run_id):
+        if directory and not self._arrivals.install(claim.token, attempt.run_id):
             attempt.status, attempt.error = "infra_error", "its directory was lost on its way home"
         if self._setup.checkpoints:
             self._to_discard.add(token)  # copies that came while it ran

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from bakeoff.records.claims import Token
 from bakeoff.records.run import Attempt
 
 
@@ -51,7 +52,7 @@ NEXT = {ClaimState.HANDED_OUT: ENDS | {ClaimState.NAMED}, ClaimState.NAMED: ENDS
 class HeldClaim:
     """A claim, its attempt, and the pilot that has or had it."""
 
-    token: str
+    token: Token
     attempt: Attempt
     pilot: str
     heard: float
@@ -128,7 +129,7 @@ class HeldClaims:
         self._holders.pop(pilot, None)
         self._rooms.pop(pilot, None)
 
-    def hand_out(self, token: str, attempt: Attempt, pilot: str, now: float) -> None:
+    def hand_out(self, token: Token, attempt: Attempt, pilot: str, now: float) -> None:
         """Let the pilot hold a new claim, or one that an earlier session handed out."""
         holder = self._holders[pilot]
         self._held[token] = holder.claims[token] = HeldClaim(token, attempt, pilot, now)

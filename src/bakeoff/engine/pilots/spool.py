@@ -40,11 +40,12 @@ from bakeoff.engine.pilots.arrivals import Arrivals, checkpoint_unchanged, copy_
 from bakeoff.engine.pilots.messages import Beat, Downward, Report, Upward
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import Damaged, StorageError
-from bakeoff.records.claims import Claim, is_pilot_name
+from bakeoff.records.claims import Claim, PilotName, is_pilot_name, token_from
 from bakeoff.records.edition import Edition
 from bakeoff.records.files import read_inside, refuse_links
 from bakeoff.records.layout import SPOOL, EditionPaths, atomic_write
 from bakeoff.records.run import Attempt
+from bakeoff.spec.identity import run_id_in
 from bakeoff.trees import copy_tree
 
 _PILOTS, _SETUP, _DOWN, _UP, _BEAT = "pilots.json", "setup.json", "down", "up", "beat"
@@ -64,12 +65,12 @@ class Reader:
     """The frames of a file that somebody else appends to."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._offset = 0
 
     def read(self) -> list[bytes]:
         """Frames that came since the last call, as far as they are whole. Raises OSError when it cannot be read."""
-        descriptor = os.open(self._path, _READ)
+        descriptor = os.open(self.path, _READ)
         try:
             if os.fstat(descriptor).st_size <= self._offset:
                 return []
@@ -159,8 +160,8 @@ def take_in(edition: Edition, claims: Sequence[Claim]) -> dict[str, Attempt]:
     spool = edition.paths.directory / SPOOL
     if not spool.is_dir() or spool.is_symlink():
         return {}
-    wanted = {claim.token: claim for claim in claims}
-    arrivals, results = Arrivals(edition.paths), {}
+    wanted: dict[str, Claim] = {claim.token: claim for claim in claims}
+    arrivals, results = Arrivals(edition.paths), dict[str, Attempt]()
     for name, message in SpoolTransport(edition.paths).receive():
         claim = wanted.get(message.token) if isinstance(message, Report) else None
         if claim is None or not isinstance(message, Report) or claim.pilot != name:
@@ -201,16 +202,20 @@ class SpoolTransport:
         if not isinstance(names, list) or not all(map(is_pilot_name, names)):
             raise Damaged(self.directory / _PILOTS, "it names what cannot be a pilot")
         for name in names:
-            self._readers[name] = Reader(self.directory / name / _UP)
-            self._writers[name] = Writer.append(self.directory / name / _DOWN)
-            self._beats[name] = Newest(self.directory / name / _BEAT)
+            folder = self._folder(name)
+            self._readers[name] = Reader(folder / _UP)
+            self._writers[name] = Writer.append(folder / _DOWN)
+            self._beats[name] = Newest(folder / _BEAT)
+
+    def _folder(self, pilot: PilotName) -> Path:
+        return self.directory / pilot
 
     def known(self) -> list[str]:
         return list(self._readers)
 
-    def open(self, pilots: Mapping[str, PilotSetup]) -> None:
+    def open(self, pilots: Mapping[PilotName, PilotSetup]) -> None:
         for name, setup in pilots.items():
-            folder = self.directory / name
+            folder = self._folder(name)
             folder.mkdir(mode=0o700)
             (folder / _SETUP).write_bytes(msgspec.json.encode(setup))
             # Before anybody looks for them: a name that is not there is cached as well.
@@ -258,10 +263,10 @@ class SpoolTransport:
         """Nothing to do: files keep reports, and `forget` removes them."""
 
     def forget(self, pilot: str) -> None:
-        if self._readers.pop(pilot, None) is not None:
+        if (reader := self._readers.pop(pilot, None)) is not None:
             del self._writers[pilot], self._beats[pilot]
             self._remember()
-            shutil.rmtree(self.directory / pilot, ignore_errors=True)
+            shutil.rmtree(reader.path.parent, ignore_errors=True)
 
     def close(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -270,7 +275,7 @@ class SpoolTransport:
 class SpoolLink:
     """A pilot's end (`Link`). `spool` is the spool directory in the edition's."""
 
-    def __init__(self, spool: Path, pilot: str) -> None:
+    def __init__(self, spool: Path, pilot: PilotName) -> None:
         self._paths = EditionPaths(spool.parent)
         self._arrivals = Arrivals(self._paths)
         self._reader = Reader(spool / pilot / _DOWN)
@@ -289,22 +294,22 @@ class SpoolLink:
         return [messages.decode_downward(frame) for frame in self._reader.read()]
 
     def fetch(self, name: str, directory: Path) -> None:
-        copy_tree(self._paths.run(name), directory)
+        copy_tree(self._paths.run(run_id_in(self._paths.directory, name)), directory)
 
     def deliver(self, token: str, directory: Path) -> None:
-        copy_synced(directory, self._arrivals.delivered(token))
+        copy_synced(directory, self._arrivals.delivered(token_from(token)))
 
     def save(self, token: str, directory: Path) -> None:
         self._saves += 1
-        copy_synced(directory, self._arrivals.saved(token, self._saves), checkpoint_unchanged(directory))
-        self._arrivals.drop_older(token)
+        copy_synced(directory, self._arrivals.saved(token_from(token), self._saves), checkpoint_unchanged(directory))
+        self._arrivals.drop_older(token_from(token))
 
 
 def main() -> None:
     """Be the pilot `sys.argv[2]` of the spool `sys.argv[1]`."""
     from bakeoff.engine.pilots.pilot import run_pilot
 
-    spool, name = Path(sys.argv[1]), sys.argv[2]
+    spool, name = Path(sys.argv[1]), PilotName(sys.argv[2])
     setup = msgspec.json.decode((spool / name / _SETUP).read_bytes(), type=PilotSetup)
     print(f"bakeoff pilot {name} begins at {time.strftime('%Y-%m-%d %H:%M:%S')}", flush=True)
     print(f"bakeoff pilot {name} leaves: {run_pilot(setup, SpoolLink(spool, name), name)}", flush=True)

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bakeoff.engine.pilots.messages import Downward, Upward
+from bakeoff.records.claims import PilotName
 
 
 class PilotSetup(msgspec.Struct, frozen=True):
@@ -102,7 +103,7 @@ class Transport(Protocol):
     def known(self) -> list[str]:
         """Pilots that were opened by earlier sessions of this edition and may still live."""
 
-    def open(self, pilots: Mapping[str, PilotSetup]) -> None:
+    def open(self, pilots: Mapping[PilotName, PilotSetup]) -> None:
         """Make a place for each pilot, before the launcher starts them."""
 
     def receive(self) -> list[tuple[str, Upward]]:

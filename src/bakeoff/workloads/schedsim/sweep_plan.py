@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bakeoff.errors import Problem, SpecError, did_you_mean
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import ExperimentFile, Name, parse_seeds
-from bakeoff.spec.identity import DIGEST_LENGTH, canonical_json
+from bakeoff.spec.identity import DIGEST_LENGTH, RunId, canonical_json
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
 from bakeoff.workloads.schedsim.dialect import PARAMETERS, SWEEP, SWITCH, TASK_KEY, arm_name
@@ -199,7 +199,7 @@ def _cell(
     return Cell(index, arm, task, {**params, **settings}, 1, partial(_run_id, params, ablation))
 
 
-def _run_id(params: Mapping[str, Any], ablation: Ablation, seed: int, rollout: int) -> str:
+def _run_id(params: Mapping[str, Any], ablation: Ablation, seed: int, rollout: int) -> RunId:
     """The sweep runner's id: readable parts, then the SHA-1 of compact, sorted, ASCII JSON. There are no rollouts."""
     identity = {
         "ablation_flags": ablation.flags,
@@ -207,4 +207,4 @@ def _run_id(params: Mapping[str, Any], ablation: Ablation, seed: int, rollout: i
         "params": {**params, "seed": seed},
     }
     digest = hashlib.sha1(canonical_json(identity).encode()).hexdigest()[:DIGEST_LENGTH]
-    return f"{params['policy']}__wf{params['workflows']}__seed{seed}__{ablation.name}__{digest}"
+    return RunId(f"{params['policy']}__wf{params['workflows']}__seed{seed}__{ablation.name}__{digest}")

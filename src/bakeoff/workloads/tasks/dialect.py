@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bakeoff.errors import UsageError
+from bakeoff.spec.identity import RunId
 from bakeoff.spec.registry import Dialect
 from bakeoff.spec.workload import FINISHED
 
@@ -125,7 +126,7 @@ class RolloutFiles:
         facts = {**row, "metrics": dict(run.metrics)}
         _write_json(self.directory / "task_results" / f"{run_dir.name}.json", facts)
 
-    def _link(self, position: int, run_id: str) -> Path:
+    def _link(self, position: int, run_id: RunId) -> Path:
         """A link in data/runs to the run's directory, whose own name is the same in every edition."""
         target = self._session.edition.paths.run(run_id)
         target.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,9 @@ from bakeoff.engine.pilots.messages import Downward, Orders, Report, Upward
 from bakeoff.engine.pilots.packing import pack, unpack
 from bakeoff.engine.pilots.transport import PilotSetup
 from bakeoff.errors import BakeoffError, Damaged
+from bakeoff.records.claims import PilotName, token_from
 from bakeoff.records.layout import EditionPaths
+from bakeoff.spec.identity import run_id_in
 
 _POLL = 2.0
 """Seconds that a host waits for something to send."""
@@ -102,7 +104,7 @@ class RayTransport:
     def known(self) -> list[str]:
         return list(self._wires)
 
-    def open(self, pilots: Mapping[str, PilotSetup]) -> None:
+    def open(self, pilots: Mapping[PilotName, PilotSetup]) -> None:
         with self._lock:
             for name in pilots:
                 self._wires[name] = _Wire(None)
@@ -239,13 +241,11 @@ class RayTransport:
 
     def _unpack(self, envelope: Envelope, file: Any) -> None:
         self._saves += 1
-        saving = envelope.kind == "save"
-        target = (
-            self._arrivals.saved(envelope.token, self._saves) if saving else self._arrivals.delivered(envelope.token)
-        )
+        saving, token = envelope.kind == "save", token_from(envelope.token)
+        target = self._arrivals.saved(token, self._saves) if saving else self._arrivals.delivered(token)
         unpack(file, target)
         if saving:
-            self._arrivals.drop_older(envelope.token)
+            self._arrivals.drop_older(token)
 
     # -- the thread that carries
 
@@ -289,7 +289,7 @@ class RayTransport:
         """Send a run's directory to the node that goes on with it, or files by their digest."""
         with TemporaryFile(dir=self._paths.directory) as file:
             if not self._attachments.pack(name, file):
-                pack(self._paths.run(name), file)
+                pack(self._paths.run(run_id_in(self._paths.directory, name)), file)
             size, offset = file.tell(), 0
             file.seek(0)
             while chunk := file.read(CHUNK):
