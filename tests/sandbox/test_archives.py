@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from typing import IO, cast
 
 import pytest
 
-from bakeoff.sandbox.archives import unpack
+from bakeoff.errors import UsageError
+from bakeoff.sandbox.archives import open_image, unpack
 from bakeoff.sandbox.container import _Chunks
 
 
@@ -78,3 +80,33 @@ def test_copying_out_of_a_container_ends_at_its_limits(size: int, tmp_path: Path
     unpack(cast(IO[bytes], chunks), tmp_path / "work", 32 << 20)
     assert (tmp_path / "work" / "small.txt").read_text() == "x" * 512
     assert not (tmp_path / "work" / "huge").exists()  # neither whole nor in part
+
+
+LAYERS = [{"Config": "c.json", "Layers": ["l.tar"]}]
+CIRCLE = {"manifests": [{"digest": "sha256:a"}]}
+ODD_IMAGES: dict[str, tuple[dict[str, object], list[tuple[str, str, bytes]]]] = {
+    "links in a circle": ({"manifest.json": LAYERS, "c.json": {}}, [("l.tar", "m.tar", tarfile.SYMTYPE), ("m.tar", "l.tar", tarfile.SYMTYPE)]),
+    "a link to itself": ({"manifest.json": LAYERS, "c.json": {}}, [("l.tar", "l.tar", tarfile.LNKTYPE)]),
+    "indexes in a circle": ({"index.json": CIRCLE, "blobs/sha256/a": CIRCLE}, []),
+    "an empty index": ({"index.json": {"manifests": []}}, []),
+    "no image": ({"manifest.json": []}, []),
+    "a list of words": ({"manifest.json": ["x"]}, []),
+    "layers that are numbers": ({"manifest.json": [{"Config": "c.json", "Layers": [1]}], "c.json": {}}, []),
+    "variables that are a number": ({"manifest.json": LAYERS, "c.json": {"config": {"Env": 5}}}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ODD_IMAGES)
+def test_an_image_that_is_described_oddly_is_refused(tmp_path: Path, what: str) -> None:
+    files, links = ODD_IMAGES[what]
+    with tarfile.open(tmp_path / "image.tar", "w") as made:
+        for name, tree in files.items():
+            member, text = tarfile.TarInfo(name), json.dumps(tree).encode()
+            member.size = len(text)
+            made.addfile(member, io.BytesIO(text))
+        for name, target, kind in links:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            made.addfile(member)
+    with pytest.raises(UsageError, match=r"image\.tar"), open_image(tmp_path / "image.tar") as image:
+        list(image.layers())

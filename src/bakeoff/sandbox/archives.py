@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import json
 import os
 import shutil
 import tarfile
@@ -19,7 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
+
+import msgspec
 
 from bakeoff.errors import UsageError
 from bakeoff.sandbox import overlay
@@ -36,7 +37,10 @@ MAX_HEADER = 1 << 20
 """Bytes of an extended header, which tarfile reads into memory as a whole."""
 MAX_DESCRIPTION = 16 << 20
 """Bytes of a JSON file of an image archive."""
+MAX_INDEXES, MAX_LINKS = 8, 8
+"""Indexes that name one another, and links to a layer: an archive can make circles of both."""
 _CHUNK = 1 << 20
+_T = TypeVar("_T")
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
@@ -190,6 +194,38 @@ class ArchivedLayer:
     source: IO[bytes] | Path
 
 
+class ImageConfig(msgspec.Struct, rename="pascal"):
+    """What an image says about commands that run in it."""
+
+    env: list[str] | None = None
+    working_dir: str | None = None
+    user: str | None = None
+
+
+class _Described(msgspec.Struct):
+    config: ImageConfig | None = None
+
+
+class _Saved(msgspec.Struct, rename="pascal"):
+    """An image in `manifest.json` of `docker save`."""
+
+    config: str
+    layers: list[str]
+
+
+class _Entry(msgspec.Struct):
+    digest: str
+    platform: dict[str, Any] = {}
+
+
+class _Manifest(msgspec.Struct):
+    """An index or a manifest of an OCI layout."""
+
+    manifests: list[_Entry] = []
+    layers: list[_Entry] = []
+    config: _Entry | None = None
+
+
 @contextmanager
 def open_image(path: Path) -> Iterator[ImageArchive]:
     """Open what `docker save`, `podman save` or `docker export` wrote, or an OCI layout in a tar file."""
@@ -201,7 +237,7 @@ def open_image(path: Path) -> Iterator[ImageArchive]:
 
 
 class ImageArchive:
-    """An image in an archive. `config` is the image's Env, WorkingDir, User and so on, as docker writes them."""
+    """An image in an archive."""
 
     def __init__(self, path: Path, file: tarfile.TarFile) -> None:
         """Read the description of the image. UsageError when it holds several, or when a part is missing."""
@@ -210,21 +246,26 @@ class ImageArchive:
         self._members = {_clean(member.name): member for member in _bounded(file)}
         self._layers: list[str] | None = None
         """Paths of the layers, lowest first; None for a plain file system, which is one layer."""
-        described: dict[str, Any] = {}
+        described = _Described()
         if "manifest.json" in self._members:  # docker save
-            (image, *more) = self._json("manifest.json")
-            if more:
-                raise UsageError(f"{path}: holds {len(more) + 1} images; save one at a time")
-            self._layers, described = list(image["Layers"]), self._json(image["Config"])
+            images = self._json("manifest.json", list[_Saved])
+            if len(images) != 1:
+                raise UsageError(f"{path}: holds {len(images)} images; save one at a time")
+            self._layers, described = images[0].layers, self._json(images[0].config, _Described)
         elif "index.json" in self._members:  # OCI image layout, github.com/opencontainers/image-spec
-            manifest = self._json("index.json")
-            while "manifests" in manifest:
+            place = "index.json"
+            for _ in range(MAX_INDEXES):
+                manifest = self._json(place, _Manifest)
                 # Build attestations are listed like images, with the platform "unknown".
-                (entry, *_) = [e for e in manifest["manifests"] if e.get("platform", {}).get("os") != "unknown"]
-                manifest = self._json(_blob(entry["digest"]))
-            self._layers = [_blob(layer["digest"]) for layer in manifest["layers"]]
-            described = self._json(_blob(manifest["config"]["digest"]))
-        self.config: dict[str, Any] = described.get("config") or {}
+                listed = [entry for entry in manifest.manifests if entry.platform.get("os") != "unknown"]
+                if not listed:
+                    break
+                place = _blob(listed[0].digest)
+            if manifest.config is None:
+                raise UsageError(f"{path}: {place} describes no image")
+            self._layers = [_blob(layer.digest) for layer in manifest.layers]
+            described = self._json(_blob(manifest.config.digest), _Described)
+        self.config = described.config or ImageConfig()
 
     def layers(self) -> Iterator[ArchivedLayer]:
         """The layers, lowest first. Use each before the next is asked for."""
@@ -241,26 +282,28 @@ class ImageArchive:
     def _open(self, path: str) -> IO[bytes]:
         """Open a file of the archive, following links between its members by name only."""
         member = self._members.get(_clean(path))
-        while member is not None and (member.issym() or member.islnk()):  # older docker links layers that are equal
+        for _ in range(MAX_LINKS):
+            if member is None or not (member.issym() or member.islnk()):  # older docker links layers that are equal
+                break
             target = member.linkname
             if member.issym():
                 target = os.path.normpath(f"{os.path.dirname(member.name)}/{target}")
             member = self._members.get(_clean(target))
-        file = self._file.extractfile(member) if member is not None else None
+        file = self._file.extractfile(member) if member is not None and member.isreg() else None
         if file is None:
             raise UsageError(f"{self._path}: {path} is missing; was the archive cut short?")
         return file
 
-    def _json(self, path: str) -> Any:
+    def _json(self, path: str, kind: type[_T]) -> _T:
         """A JSON file of the archive, decoded."""
         with self._open(path) as file:
             text = file.read(MAX_DESCRIPTION + 1)
         if len(text) > MAX_DESCRIPTION:
             raise UsageError(f"{self._path}: {path} has more than {MAX_DESCRIPTION:,} bytes")
         try:
-            return json.loads(text)
+            return msgspec.json.decode(text, type=kind)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{self._path}: {path} is not JSON: {error}") from error
+            raise UsageError(f"{self._path}: {path} does not describe an image: {error}") from error
 
 
 def unpack_layer(source: IO[bytes] | Path, target: Path) -> None:

@@ -152,8 +152,8 @@ def add(name: str, source: Path) -> Stored:
                         archives.unpack_layer(archived.source, made)
                         keep_layer(archived.digest, made)
                 layers.insert(0, archived.digest)
-        env = dict(line.partition("=")[::2] for line in archive.config.get("Env") or ())
-        workdir, user = archive.config.get("WorkingDir"), archive.config.get("User")
+        env = dict(line.partition("=")[::2] for line in archive.config.env or ())
+        workdir, user = archive.config.working_dir, archive.config.user
         digest = hashlib.sha256(json.dumps([layers, env, workdir, user]).encode()).hexdigest()
         stored = Stored(digest, tuple(layers), env, workdir or "", user or None)
     save(stored)

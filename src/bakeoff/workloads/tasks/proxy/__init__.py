@@ -9,6 +9,7 @@
 | `spending` | what a run has spent, and what is reserved for its running calls |
 | `prices` | the price list that ships (`prices.toml`), or the user's |
 | `powers` | which tools and services of a provider a request may use |
+| `nonce` | a text of the run before all that a provider may cache |
 | `shared` | rates of a provider and the budget of an experiment, over all worker processes |
 | `wire`, `openai`, `anthropic`, `gemini` | the APIs that clients speak, and the shape in which all of them are recorded |
 | `egress` | another proxy: the way out to a list of hosts |
