@@ -29,7 +29,7 @@ from bakeoff.sandbox.cache import scratch
 from bakeoff.workloads.tasks.diff import PatchFailed
 from bakeoff.workloads.tasks.environment import box_spec, built_for, filled_in, tail
 from bakeoff.workloads.tasks.expected import CHANGED, judged
-from bakeoff.workloads.tasks.honeypots import hit
+from bakeoff.workloads.tasks.honeypots import hit_elsewhere
 from bakeoff.workloads.tasks.launcher import Launcher
 from bakeoff.workloads.tasks.model import Environment, Step, Task
 from bakeoff.workloads.tasks.results import (
@@ -115,7 +115,7 @@ def run_steps(
                 break
             act(box, step)
             box.end_processes()  # a process that waits for the tests could write their reward
-            honeypots |= dict.fromkeys(hit(task, box))
+            honeypots |= dict.fromkeys(hit_elsewhere(task, box, fresh))
             hook_problems = run_hooks(box, step)
             folder = logs / step.name / "artifacts"
             artifacts = collect(box, task, step, folder)

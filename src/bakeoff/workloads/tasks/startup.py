@@ -55,6 +55,16 @@ _PROGRAMS = re.compile(r"(?s:/(usr/(local/)?)?(s?bin|lib|lib32|lib64|libexec)/.+
 _ON_PATH = re.compile(r"(?s:/(usr/(local/)?)?s?bin/[^/]+)")
 
 
+def read_at_start(path: str) -> bool:
+    """Whether a program reads a file of this path without being told to."""
+    return _READ_AT_START.fullmatch(path) is not None
+
+
+def is_program(path: str) -> bool:
+    """Whether a file of this path is a program, or a library that programs load."""
+    return _PROGRAMS.fullmatch(path) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """A sandbox that is ready for tests."""
@@ -90,7 +100,7 @@ def cleaned(box: Box, fresh: Callable[[], Box], user: str | None, workdir: str) 
         changes = {
             path: known
             for path, known in box.changes()
-            if (_READ_AT_START.fullmatch(path) or _PROGRAMS.fullmatch(path) or path.startswith(f"{old}/"))
+            if (read_at_start(path) or is_program(path) or path.startswith(f"{old}/"))
             and not f"{path}/".startswith(work)
         }
         discounted = [path for path, known in sorted(changes.items()) if _reset(box, image, path, known)]
