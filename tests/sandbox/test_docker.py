@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from bakeoff.engine import processes
 from bakeoff.errors import InfraError, UsageError
+from bakeoff.sandbox import cgroups
 from bakeoff.sandbox.base import BoxSpec, Image, Limits, Mount, choose
 from bakeoff.sandbox.container import LABEL, DockerBox
 from bakeoff.sandbox.docker import Docker
@@ -124,6 +126,15 @@ def test_no_network_but_the_bridge(box: DockerBox) -> None:
     assert output(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n"
     assert output(box, "grep -c : /proc/net/dev") == "1\n"
     assert box.run(["sh", "-c", "busybox nc -w 2 1.1.1.1 53 </dev/null"]).code != 0
+
+
+def test_the_bridge_is_in_the_cgroups_of_its_container_and_starts_again_with_it(box: DockerBox) -> None:
+    for ending in ("sleep 100 &", "sleep 100"):
+        assert box._bridge is not None
+        groups = processes.cgroups_of(box._pid())
+        assert groups and all(box._bridge.pid in cgroups.members(group) for group in groups.values())
+        box.run(["sh", "-c", f"{ending} busybox nc 127.0.0.1 8099 </dev/null"], timeout=1.0)
+    assert output(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n"
 
 
 def test_rights_are_few_and_cannot_grow(box: DockerBox) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import sys
 import threading
@@ -137,11 +138,12 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
 
 
 def main() -> None:
-    """`bridge.py PORT PATH ...`: forward in the network namespace this was started in, until standard input ends."""
-    words = sys.argv[1:]
+    """`bridge.py PID PORT PATH ...`: forward in the network namespace this was started in, until standard input or the
+    process PID ends: it is in the cgroups of a container, which cannot be removed before."""
+    container, words = os.pidfd_open(int(sys.argv[1])), sys.argv[2:]
     serve({listen(int(port)): path for port, path in zip(words[::2], words[1::2], strict=True)})
     print("listening", flush=True)  # container.py waits for this line
-    while os.read(0, 4096):
+    while container not in select.select([0, container], [], [])[0] and os.read(0, 4096):
         pass
 
 

@@ -102,7 +102,8 @@ class DockerBox(Box):
         if limits.cpus is not None:
             settings["cpu_period"], settings["cpu_quota"] = 100_000, max(int(limits.cpus * 100_000), 1000)
         if limits.pids is not None:
-            settings["pids_limit"] = limits.pids + 1  # the first process
+            # The first process, and the bridge.
+            settings["pids_limit"] = limits.pids + 1 + cgroups.BRIDGE_PIDS * bool(spec.sockets)
         name = cache.unique_name(spec.name)
         created = self._api.create_container(
             image,
@@ -136,12 +137,13 @@ class DockerBox(Box):
         if not self.spec.sockets:
             return
         # A forwarder (bridge.py) in the container's network namespace, which takes the right to enter it.
+        first = self._pid()
         words = [word for port, path in self.spec.sockets.items() for word in (str(port), str(path.absolute()))]
-        enter = ["nsenter", "-t", str(self._pid()), "-n"]
+        enter = ["nsenter", "-t", str(first), "-n"]
         if os.geteuid() != 0:  # a rootless podman's containers are in a user namespace that belongs to us
             enter += ["-U", "--preserve-credentials"]
         self._bridge = subprocess.Popen(
-            [*enter, sys.executable, "-I", bridge.__file__, *words],
+            [*enter, sys.executable, "-I", bridge.__file__, str(first), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -153,6 +155,11 @@ class DockerBox(Box):
             raise InfraError(
                 f"no bridge into the network of the container: {output}; this needs root, or podman without root"
             )
+        for group in set(processes.cgroups_of(first).values()):
+            with suppress(OSError):  # without root
+                (group / "cgroup.procs").write_text(
+                    str(self._bridge.pid)
+                )  # its connections are the container's to spend
 
     def _end_bridge(self) -> None:
         """End the forwarder by closing its standard input, and wait for it."""
@@ -263,7 +270,8 @@ class DockerBox(Box):
         if not killed:
             # Counted from outside: what `ps` inside says is up to whoever ran there.
             groups = processes.cgroups_of(self._pid())
-            if groups and all(len(cgroups.members(group)) <= 1 for group in groups.values()):
+            ours = {self._bridge.pid} if self._bridge is not None else set()
+            if groups and all(len(set(cgroups.members(group)) - ours) <= 1 for group in groups.values()):
                 return
             self._api.kill(self._id)
         self._api.wait(self._id)
