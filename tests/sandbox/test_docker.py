@@ -137,6 +137,17 @@ def test_the_bridge_is_in_the_cgroups_of_its_container_and_starts_again_with_it(
     assert output(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n"
 
 
+def test_processes_of_a_container_that_has_stopped_meanwhile_are_ended(box: DockerBox) -> None:
+    with box._lock:  # a command is running, as far as the caller sees
+        box._api.kill(box._id)
+        box._api.wait(box._id)
+        thread = threading.Thread(target=box.end_processes)
+        thread.start()
+        box._end_rest(killed=True)
+    thread.join()
+    assert output(box, "busybox nc 127.0.0.1 8099 </dev/null") == "answered\n"
+
+
 def test_rights_are_few_and_cannot_grow(box: DockerBox) -> None:
     status = output(box, "cat /proc/self/status")
     assert "NoNewPrivs:\t1" in status

@@ -265,6 +265,14 @@ class DockerBox(Box):
                     self._api.kill(self._id)
                     return
 
+    def _kill(self) -> None:
+        """Kill the first process, and so the container, unless that has happened already."""
+        try:
+            self._api.kill(self._id)
+        except import_module("docker.errors").APIError:
+            if self._api.inspect_container(self._id)["State"]["Running"]:
+                raise
+
     def _end_rest(self, killed: bool) -> None:
         """End whatever a command left running: stop the container and start it again. Files stay."""
         if not killed:
@@ -273,7 +281,7 @@ class DockerBox(Box):
             ours = {self._bridge.pid} if self._bridge is not None else set()
             if groups and all(len(set(cgroups.members(group)) - ours) <= 1 for group in groups.values()):
                 return
-            self._api.kill(self._id)
+            self._kill()
         self._api.wait(self._id)
         self._end_bridge()
         self._start()
@@ -320,13 +328,13 @@ class DockerBox(Box):
         return Owner(account.uid, account.gid) if account is not None else Owner(0, 0)
 
     def end_processes(self) -> None:
-        """Kill a command that another thread waits for; restart the container if anything else runs in it."""
+        """Kill a command that another thread waits for; restart the container if it was killed or anything else runs in it."""
         self._check_open()
         if self._lock.locked():
-            self._api.kill(self._id)
+            self._kill()
         with self._lock, infra_errors("the container cannot be started again"):
-            if self._api.inspect_container(self._id)["State"]["Running"]:
-                self._end_rest(killed=False)
+            running = self._api.inspect_container(self._id)["State"]["Running"]
+            self._end_rest(killed=not running)  # it may have been killed after its command had ended
 
     def _release(self) -> None:
         """Remove the container with its volumes, then the connection to its first process."""

@@ -301,8 +301,10 @@ _RESPONSES_PART = Shape.of(
     input_audio=Shape.of("data format"),
     cache_control=_CACHE_MARK,
 )
-_REFERENCE = _set_of("type id status role")
-"""An item with an id and nothing else stands for one that the provider keeps."""
+_CONTENT = _set_of(
+    "content summary encrypted_content call_id arguments input output action operation execution tools ghost_commit"
+)
+"""An item with an id and none of these stands for one that the provider keeps."""
 _RESPONSES = Shape(
     _RESPONSES_FIELDS,
     {
@@ -321,7 +323,7 @@ def _responses_escapes(body: Json) -> Iterator[str]:
     )
     for item in [*_several(body.get("input")), *_several(body.get("instructions"))]:
         kind = str(item.get("type") or "message")
-        if item.get("id") and not {key for key, value in item.items() if value} - _REFERENCE:
+        if item.get("id") and not any(item.get(key) for key in _CONTENT):
             yield STORED
         elif kind not in _CLIENT_ITEMS:
             yield _item_name(kind)
@@ -403,6 +405,10 @@ def _messages_escapes(body: Json) -> Iterator[str]:
             yield _name(kind)
         else:
             yield from _MESSAGES_TOOL.unlisted(tool)
+        callers = tool.get("allowed_callers") or []
+        for caller in callers if isinstance(callers, list) else [callers]:
+            if caller != "direct":
+                yield _name(caller)
     yield from _chosen(body.get("tool_choice"), ("auto", "any", "tool", "none"))
     for block in _several(body.get("system")):
         yield from _block(block)
@@ -415,16 +421,19 @@ def _block(block: Json) -> Iterator[str]:
     kind = str(block.get("type"))
     if kind in _CLIENT_BLOCKS:
         yield from _BLOCK.unlisted(block)
-    if kind in ("image", "document"):
-        source = inner(block.get("source"), "type")
-        if source == "url":
+    for source in _several(block.get("source")):  # whatever the block: not every server goes by its type
+        fetched = source.get("type") == "base64" and "://" in str(source.get("data", ""))[:4096]
+        if source.get("type") == "url" or source.get("url") or fetched:
             yield URLS
-        elif source == "file":
+        elif source.get("type") == "file" or source.get("file_id"):
             yield FILES
-        elif source not in ("base64", "text", "content"):
-            yield _name(source)
-        for part in _several(inner(block.get("source"), "content")):
+        elif source.get("type") not in ("base64", "text", "content"):
+            yield _name(source.get("type"))
+        for part in _several(source.get("content")):
             yield from _block(part)
+    if kind in ("image", "document"):
+        if not isinstance(block.get("source"), dict):
+            yield _name(block.get("source"))
     elif kind in ("tool_result", "search_result"):
         for part in _several(block.get("content")):
             yield from _block(part)
