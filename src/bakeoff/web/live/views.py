@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from bakeoff.results.editions import edition_row
 from bakeoff.results.table import Row
+from bakeoff.spec.identity import run_id_in
 from bakeoff.spec.workload import FINISHED
 from bakeoff.text import number, printable, short, utc
 from bakeoff.version import __version__
@@ -267,7 +268,7 @@ def run_directory(place: Place, run_id: str) -> Path | None:
     if run_id not in table.by_id:
         return None
     if isinstance(place, EditionPlace):
-        return place.paths.run(run_id)
+        return place.paths.run(run_id_in(place.paths.directory, run_id))
     files: Path | None = table.rows[table.by_id[run_id]].files
     return files
 
