@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from bakeoff.cli.gate import policy_of, policy_options
-from bakeoff.cli.options import SeveralValues, json_option, root_option
+from bakeoff.cli.options import FILE, SeveralValues, json_option, root_option
 from bakeoff.cli.questions import (
-    FILE,
     JUDGING,
     ask,
     open_runs,

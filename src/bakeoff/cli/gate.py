@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bakeoff.cli.display import print_json
-from bakeoff.cli.options import F, SeveralValues, json_option, root_option
-from bakeoff.cli.questions import FILE, JUDGING, WAYS, ask, open_runs, question_options, run_options
+from bakeoff.cli.options import FILE, F, SeveralValues, json_option, root_option
+from bakeoff.cli.questions import JUDGING, WAYS, ask, open_runs, question_options, run_options
 from bakeoff.errors import UsageError
 from bakeoff.text import printable
 from bakeoff.verdicts.question import Gate

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from bakeoff.cli.options import Several, SeveralValues, json_option, root_option
-from bakeoff.cli.questions import FILE, ask, print_answer, question_options, write_answer
+from bakeoff.cli.options import FILE, Several, SeveralValues, json_option, root_option
+from bakeoff.cli.questions import ask, print_answer, question_options, write_answer
 from bakeoff.errors import UsageError
 from bakeoff.spec.formats import SUFFIXES
 from bakeoff.verdicts.question import Litmus

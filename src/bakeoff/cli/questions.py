@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from bakeoff.results.table import Results
     from bakeoff.verdicts.answer import Answer
 
-FILE = click.Path(path_type=Path, dir_okay=False)
 COLUMNS = ("arm", "task", "seed", "rollout", "step", "status", "value")
 _FIELD = "Column of a table, or header field, `path` or `path:REGEX` of another tool's logs,"
 FIELDS = {"arm": _FIELD, "task": _FIELD, "seed": _FIELD}

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from bakeoff.cli.options import json_option, root_option
-from bakeoff.cli.questions import FILE, ask, column_options, columns, print_answer, question_options
+from bakeoff.cli.options import FILE, json_option, root_option
+from bakeoff.cli.questions import ask, column_options, columns, print_answer, question_options
 from bakeoff.verdicts.question import Rank
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -54,13 +54,14 @@ def command(name: str, each_run: bool, statuses: tuple[str, ...], root: Path, as
             listed = list_runs(edition, statuses)
             display.print_json(listed) if as_json else _show_runs(listed)
         else:
-            facts = gather(edition)
+            arms = uncounted(edition)
+            facts = gather(edition, arms)
             record_means(edition, "status")
-            display.print_json(facts) if as_json else _show(facts)
+            display.print_json(facts) if as_json else _show(facts, arms)
 
 
-def gather(edition: Recorded) -> dict[str, Any]:
-    """Everything `status` says about an edition, as `--json` prints it."""
+def gather(edition: Recorded, arms: Mapping[str, Uncounted]) -> dict[str, Any]:
+    """Everything `status` says about an edition, as `--json` prints it. `arms` have the tries that do not count."""
     facts, sessions = edition.facts(), edition.sessions()
     spec = facts["spec"]
     metric = spec["analysis"]["metric"]
@@ -94,7 +95,7 @@ def gather(edition: Recorded) -> dict[str, Any]:
         "unscored": [{"run_id": run.run_id, **reason._asdict()} for run, reason in scoreless],
         "notes": run_notes((run.run_id, run.status, run.error) for run in runs),
         "budget": used,
-        "retries": _retries(edition),
+        "retries": _retries(arms),
         "nodes": _nodes(edition),
         "kinds_of_nodes": arms_by_kind(edition),
         "conditions": {**conditions.facts(), "sentence": conditions.sentence} if conditions.differences else {},
@@ -162,9 +163,8 @@ def _show_nodes(nodes: list[dict[str, Any]], kinds: dict[str, dict[str, int]]) -
         )
 
 
-def _retries(edition: Recorded) -> dict[str, Any]:
+def _retries(arms: Mapping[str, Uncounted]) -> dict[str, Any]:
     """By arm, the tries that do not count, and warnings where they may bend a verdict."""
-    arms = uncounted(edition)
     if not any(entry.affected for entry in arms.values()):
         return {"arms": {arm: asdict(entry) for arm, entry in arms.items()}, "warnings": []}
     from bakeoff.verdicts.questions.retries import retry_facts  # statistics, which take a moment to import
@@ -172,7 +172,7 @@ def _retries(edition: Recorded) -> dict[str, Any]:
     return retry_facts(arms)
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _show(facts: dict[str, Any], arms: Mapping[str, Uncounted]) -> None:
     click.secho(f"{facts['experiment']}/{facts['edition']}", bold=True, nl=False)
     click.echo(f"  {facts['workload']}, {facts['state']}, started {display.ago(facts['created_at'])}", nl=False)
     click.echo(f", {duration(facts['time_s'])} of work" if facts["time_s"] else "")
@@ -191,7 +191,7 @@ def _show(facts: dict[str, Any]) -> None:
         click.echo(f"running: {', '.join(facts['running'][:MOST_RUNNING])}{more}")
     click.echo()
     show_arms(facts["arms"], facts["metric"], unscored=len(facts["unscored"]))
-    retried = {arm: Uncounted(**entry) for arm, entry in facts["retries"]["arms"].items() if entry["affected"]}
+    retried = {arm: entry for arm, entry in arms.items() if entry.affected}
     if retried:
         from bakeoff.verdicts.questions.retries import retry_table
 

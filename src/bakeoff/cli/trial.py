@@ -38,7 +38,7 @@ SEEDS, MAX_SEEDS = "10", "30"
 """Seeds of a trial, and most seeds of one that runs until it is decided, where the call says nothing."""
 MAX_NAME = 40
 """Characters of an arm's name."""
-JUDGING = ("metric", "direction", "failure_score", "bounds", "margin", "relative_margin", "alpha")
+QUESTION = ("metric", "direction", "failure_score", "bounds", "margin", "relative_margin", "alpha")
 _WRITTEN = re.compile(r"\A# Written by `bakeoff try`[^\n]*\(digest ([0-9a-f]{12})\)[^\n]*\n")
 
 
@@ -46,7 +46,7 @@ _WRITTEN = re.compile(r"\A# Written by `bakeoff try`[^\n]*\(digest ([0-9a-f]{12}
 @click.argument("commands", nargs=-1, required=True, metavar="COMMAND...")
 @click.option("--arms", "axes", multiple=True, metavar="NAME=VALUE,...", help="Run the commands once for each value, as {NAME}. Can be repeated.")  # fmt: skip
 @click.option("--seeds", metavar="N", help=f"Runs of each arm, or a range such as 1..15; {{seed}} in a command (default: {SEEDS}). With --until-decided: at most (default: {MAX_SEEDS}).")  # fmt: skip
-@question_options(Compare, *JUDGING)
+@question_options(Compare, *QUESTION)
 @click.option("--until-decided", is_flag=True, help="Add seeds in blocks until an anytime-valid test has decided.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Runs at a time (default: all cores).")
 @click.option("--fresh", is_flag=True, help="Start anew instead of going on with what was run before.")
@@ -143,7 +143,7 @@ class Trial:
                 "there is nothing to compare: name two commands, or one with --arms, such as --arms lr=0.1,0.01 'python "
                 "train.py --lr {lr} --seed {seed}'"
             )
-        question = ask(Compare, {name: how[name] for name in JUDGING})
+        question = ask(Compare, {name: how[name] for name in QUESTION})
         analysis = question.model_dump(
             mode="json", exclude_unset=True, exclude={"primary"} if not question.primary else ()
         )

@@ -32,7 +32,7 @@ Series = tuple[Array, Array]
 """(steps, values) of one metric that a run logged by step."""
 UNFINISHED = ("planned", "running")
 """Statuses of a run that may still get an outcome of its own."""
-NOTHING: Mapping[str, Any] = {}
+EMPTY: Mapping[str, Any] = {}
 """Shared by all runs that have no series or no parameters: a million empty tables would take 64 MB."""
 NAMES_SHOWN = 20
 """How many names an error lists."""
@@ -54,10 +54,10 @@ class Row:
     status: str = "succeeded"
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
     """Scalars of the whole run."""
-    series: Mapping[str, Series] = field(default_factory=lambda: NOTHING)
+    series: Mapping[str, Series] = field(default_factory=lambda: EMPTY)
     """Metrics that were logged by step."""
     run_id: str = ""
-    params: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    params: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     base: str = ""
     """The arm that an ablation changes; empty where nothing is known about it."""
     ablation: str = ""
@@ -84,7 +84,7 @@ class Row:
     """In an edition of ours: its number in the plan."""
     cell: int = 0
     """In an edition of ours: the number of its arm on its task."""
-    settings: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    settings: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     """In an edition of ours: all its parameters, nested; `params` are those that become columns of a table."""
     tries: int = 1
     """How often it was tried; `attempts` reads them."""

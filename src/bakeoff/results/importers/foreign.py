@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from bakeoff.results.table import NOTHING, Results, Row, Series
+from bakeoff.results.table import EMPTY, Results, Row, Series
 from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.workload import Scalar
 
@@ -92,7 +92,7 @@ class ForeignRun:
     """What could be the arm, the most telling first: header fields such as the model and its settings, a group, and
     `directory`. Never an id or a time, which would make each run an arm of its own."""
     source: Source
-    header: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    header: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     """Everything that `--arm-from`, `--task-from` and `--seed-from` may name beside labels, nested as in the source."""
     log: Log | None = None
     """Set where many runs belong to one execution; None: two runs of one arm, task and seed are simply two runs."""
@@ -109,7 +109,7 @@ class ForeignRun:
     a metric with a value is scored, and one without a value is missing."""
     error: str | None = None
     metrics: Mapping[str, Scalar] = field(default_factory=dict)
-    series: Mapping[str, Series] = field(default_factory=lambda: NOTHING)
+    series: Mapping[str, Series] = field(default_factory=lambda: EMPTY)
     """Metrics that were logged by step, as (steps, values)."""
     started_at: float | None = None
     ended_at: float | None = None

@@ -47,7 +47,7 @@ from bakeoff.version import __version__
 Absent = Literal["error", "skip"]
 
 
-class Evidence(Section):
+class NeededEvidence(Section):
     """What there must be before a threshold means anything."""
 
     min_runs: Annotated[int, Field(ge=1)] = 1
@@ -108,7 +108,7 @@ class Rules(Section):
     description: str = ""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Of the verdicts. All rules must hold, so each has the whole alpha."""
-    evidence: Evidence = Evidence()
+    evidence: NeededEvidence = NeededEvidence()
     rules: Annotated[list[Rule], Field(min_length=1)]
 
 
@@ -222,7 +222,9 @@ def arm_evidence(name: str, rows: Sequence[Row], completions: str) -> ArmEvidenc
     return ArmEvidence(name, tuple(runs))
 
 
-def missing_evidence(arms: Sequence[ArmEvidence], needs: Evidence, rows: Sequence[Row], notes: list[str]) -> list[str]:
+def missing_evidence(
+    arms: Sequence[ArmEvidence], needs: NeededEvidence, rows: Sequence[Row], notes: list[str]
+) -> list[str]:
     """One sentence for everything that `needs` asks for and the runs do not have. What cannot be counted is a note."""
     count_completions = needs.min_completions > 0
     if count_completions and not any(row.has(needs.completions) for row in rows):
