@@ -152,14 +152,8 @@ def frame_results(data: Any, label: str = "table", columns: Columns | None = Non
     if unused:
         notes.append(f"{unused} rows have a value and a status other than succeeded; their value does not count")
     if steps.column is not None:
-        if any(
-            step is None and any(value is not None for value in cell.values())
-            for step, cell in zip(sheet[steps.column].to_list(), cells, strict=True)
-        ):
-            raise UsageError(
-                f"{label}: column {steps.column!r} has empty cells beside values; every value needs its step"
-            )
-        rows = _rows_by_step(keys, cells, statuses, sheet[steps.column].to_list())
+        column = f"{label}: column {steps.column!r}"
+        rows = _rows_by_step(keys, cells, statuses, sheet[steps.column].to_list(), column)
     else:
         rows = _rows(keys, cells, statuses, has_number=has_number, long=long)
     usual_value = columns.value if not long else None
@@ -343,9 +337,12 @@ def _rows(
 
 
 def _rows_by_step(
-    keys: Sequence[Key], cells: Sequence[Mapping[str, Any]], statuses: Sequence[str], steps: Sequence[Any]
+    keys: Sequence[Key], cells: Sequence[Mapping[str, Any]], statuses: Sequence[str], steps: Sequence[Any], where: str
 ) -> list[Row]:
-    """Rows with one key are one run's series. Steps without a value are left out; the last status that is given counts."""
+    """Rows with one key are one run's series. Steps without a value are left out; the last status that is given counts.
+
+    Raises UsageError for a value without a step; `where` names their column.
+    """
     curves: dict[Key, dict[str, tuple[list[float], list[float]]]] = {}
     ends: dict[Key, str] = {}
     for key, cell, status, step in zip(keys, cells, statuses, steps, strict=True):
@@ -354,6 +351,8 @@ def _rows_by_step(
             ends[key] = status
         for name, value in cell.items():
             if value is not None:
+                if step is None:
+                    raise UsageError(f"{where} has empty cells beside values; every value needs its step")
                 column = columns.setdefault(name, ([], []))
                 column[0].append(float(step))
                 column[1].append(float(value))
