@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from bakeoff.records.series import read_block
+from bakeoff.results import editions
+
 Bakeoff = Callable[..., Result]
 
 
@@ -74,6 +77,16 @@ def test_a_series_and_a_number_of_one_name_are_told_apart(bakeoff: Bakeoff, both
     assert effects[0] < 0 < effects[1]
     assert "the number counts here, and a summary takes the series" in number.stdout
     assert "the number counts here" not in series.stdout
+
+
+def test_series_are_not_read_once_it_is_known_that_they_differ_from_the_number(
+    bakeoff: Bakeoff, both: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both()
+    blocks: list[bytes] = []
+    monkeypatch.setattr(editions, "read_block", lambda block: blocks.append(block) or read_block(block))
+    assert bakeoff("compare", "both").exit_code == 0
+    assert len(blocks) == 1
 
 
 def test_a_run_that_has_only_the_series_is_not_a_failed_run(bakeoff: Bakeoff, both: Callable[..., None]) -> None:

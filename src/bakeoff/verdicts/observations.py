@@ -317,8 +317,12 @@ def _both_kinds(metric: str, results: Results, summarised: bool) -> list[str]:
     some_number = some_series = differ = False
     unusable: Row | None = None
     for row in results.rows:  # once, because a series is read from its block when it is asked for
-        value, curve = row.metrics.get(metric), row.series.get(metric)
-        number, logged = is_number(value), curve is not None
+        value = row.metrics.get(metric)
+        number = is_number(value)
+        if number and differ and not summarised:
+            continue  # nothing more to learn from its series, which takes a while to read
+        curve = row.series.get(metric)
+        logged = curve is not None
         some_number |= number
         some_series |= logged
         has, has_other = (logged, number) if summarised else (number, logged)
