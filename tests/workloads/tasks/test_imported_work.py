@@ -24,7 +24,7 @@ from calc import CalcError, Color, Stack, double, point
 
 
 def test_plain_values():
-    for value in (4, "x", b"x", [1, "a"], (1, 2), 2.5):
+    for value in (4, "x", b"x", [1, "a"], (1, 2), 2.5, 10**5000, -(10**5000)):
         assert double(value) == value * 2 and type(double(value)) is type(value)
     assert calc.same({1: {2, 3}, None: [True]}) == {1: {2, 3}, None: [True]}
 

@@ -28,6 +28,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 MAX_DEPTH = 100
+MAX_BITS = 8192
+"""Of an integer in decimal: Python writes and reads at most 4,300 digits (sys.set_int_max_str_digits)."""
 PLAIN = (bool, int, float, str, type(None))
 TEXTS: dict[str, Any] = {
     "Decimal": (decimal.Decimal, str, decimal.Decimal),
@@ -51,6 +53,8 @@ class NotPlain(TypeError):
 def encode(value: Any, other: Callable[[Any], Any], depth: int = 0) -> Any:
     """`value` as JSON. `other` gets what is not plain, and returns its JSON or raises NotPlain."""
     kind = type(value)
+    if kind is int and value.bit_length() > MAX_BITS:
+        return {"$": "int", "v": hex(value)}
     if kind in PLAIN:
         return value
     if depth > MAX_DEPTH:
@@ -90,6 +94,8 @@ def decode(tree: Any, other: Callable[[Any], Any], depth: int = 0) -> Any:
     if type(tree) is list:
         return [decode(part, other, depth + 1) for part in tree]
     kind, value = tree["$"], tree.get("v")
+    if kind == "int":
+        return int(str(value), 16)
     if kind == "dict":
         return {decode(key, other, depth + 1): decode(part, other, depth + 1) for key, part in value}
     if kind in PARTS:
