@@ -158,22 +158,15 @@ def test_error():
 COLORS = "import enum\nclass Color(enum.Enum):\n    RED = 1\n    BLUE = 2\ndef color(n):\n    return Color(n)\n"
 FORGE = "import json, os, sys\ndef say(tree):\n    for fd in range(0, 30):\n        try:\n            os.write(fd, (json.dumps(tree) + '\\n').encode())\n        except OSError:\n            pass\n"
 ATTACKS = {
-    "is equal to everything": COLORS + "class Any:\n    def __eq__(s, o):\n        return True\n    __ne__ = lambda s, o: False\n    __ge__ = __le__ = __eq__\n    __hash__ = None\ndef double(x):\n    return Any()\n",
-    "is a number that is equal to everything": COLORS + "class Any(int):\n    def __eq__(s, o):\n        return True\n    __ne__ = lambda s, o: False\n    __hash__ = int.__hash__\ndef double(x):\n    return Any(1)\n",
     "returns unittest's ANY": COLORS + "from unittest.mock import ANY\ndef double(x):\n    return ANY\n",
     "answers with one member for all": "import enum\nclass Color(enum.Enum):\n    RED = 1\ndef color(n):\n    return Color.RED\nclass Fake:\n    __getattr__ = lambda s, n: Color.RED\nColor = Fake()\ndef double(x):\n    return 0\n",
-    "skips": COLORS + "import unittest\ndef double(x):\n    raise unittest.SkipTest('x')\n",
     "skips as pytest does": COLORS + "class Skipped(BaseException):\n    pass\nSkipped.__module__ = '_pytest.outcomes'\ndef double(x):\n    raise Skipped('x')\n",
     "exits with 0": COLORS + "import sys\ndef double(x):\n    sys.exit(0)\n",
     "exits with 0 when it is imported": "import sys\nsys.exit(0)\n",
-    "ends its process": "import os\nos._exit(0)\n",
-    "interrupts": COLORS + "def double(x):\n    raise KeyboardInterrupt\n",
     "forges answers": COLORS + FORGE + "say({'value': True, 'out': '', 'err': ''})\ndef double(x):\n    say({'value': {'$': 'object', 'id': 0, 'classes': [], 'class': None}})\n",
     "forges values of a kind that does not exist": COLORS + FORGE + "def double(x):\n    say({'value': {'$': 'mock', 'v': 1}})\n    return 0\n",
     "answers with what is nested without end": COLORS + "import os\ndef double(x):\n    for fd in range(0, 30):\n        try:\n            os.write(fd, b'{\"value\": ' + b'[' * 200000 + b'\\n')\n        except OSError:\n            pass\n",
-    "answers with a number that is none": COLORS + "def double(x):\n    return float('nan')\n",
     "answers with a name that Python knows": COLORS + "def double(x):\n    raise type('Exit', (Exception,), {'__module__': '_pytest.outcomes'})('x')\n",
-    "reads its caller": COLORS + "import inspect, re\ndef double(x):\n    text = ''.join(str(f.frame.f_locals) for f in inspect.stack())\n    return int(re.findall(r'== (\\d+)', text)[0])\n",
     "prints that all is well": COLORS + "def double(x):\n    print('============ 5 passed in 0.01s ============')\n",
 }  # fmt: skip
 
