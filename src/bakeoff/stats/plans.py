@@ -136,6 +136,8 @@ class TwoWay:
         """
         task, own, cells = self.variances(tasks, seeds)
         truth = float(task + sum(own) + sum(cells))
+        if truth <= 0.0:
+            return 1.0
         task, own, cells = self.variances(tasks, seeds, luck=True)
         places = (np.arange(_RATIOS) + 0.5) / _RATIOS
         ratio = np.sqrt(np.quantile((task + sum(own) + sum(cells)) / truth, places))

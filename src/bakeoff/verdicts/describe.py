@@ -134,7 +134,7 @@ def detectable(
     `looked`: these are runs of ours, so verdicts after more of them are those after a look.
     """
     known = design.without_missing()
-    spread = known.spread_to_detect(test) if known.control and known.candidate else None
+    spread = known.spread_to_detect(test) if known.control and known.candidate and known.units > 1 else None
     if spread is None or spread.sd <= 0.0:
         return Detectable()
     mde = needed = four_times = None

@@ -50,6 +50,12 @@ class Observation(NamedTuple):
     stage: int = 0
     """How many smaller plans results were seen of before this run was planned."""
 
+    @property
+    def place(self) -> str:
+        """`task t1, seed 3, rollout 2`, for sentences."""
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"task {self.task}{seed}, rollout {self.rollout}"
+
 
 @dataclass(frozen=True, slots=True)
 class Caveats:

@@ -375,7 +375,7 @@ class Design(ABC):
     def noise(self) -> tuple[Array, ...]:
         """Return the values whose spread counts in a plan: differences, or both arms where they are unpaired."""
         a, b = (self.one_value_a_unit(side) for side in self.arrays())
-        return (b - a,) if self.paired else (a, b)
+        return (difference(b, a),) if self.paired else (a, b)
 
     def spread_of_noise(self, values: tuple[Array, ...]) -> tuple[float, int]:
         """Return the sd of `noise`, and the number of values that an upper limit of it may count."""

@@ -122,12 +122,12 @@ class Crossed(Design):
 
     def noise(self) -> tuple[Array, ...]:
         (a,), (b,) = self.arrays()
-        return (task_means(b - a),)
+        return (task_means(difference(b, a)),)
 
     def spread_of_noise(self, values: tuple[Array, ...]) -> tuple[float, int]:
         """Return the noise of both margins as the sd of a task: that of the tasks alone would leave out the seeds."""
         (a,), (b,) = self.arrays()
-        variance = crossed_variance(b - a)
+        variance = crossed_variance(difference(b, a))
         return math.sqrt(variance.total * len(self.tasks)), max(2, int(variance.df) + 1)
 
     def plan_noise(self) -> TwoWay | None:

@@ -101,7 +101,7 @@ class SeedsOverSomeTasks(Design):
 
     def noise(self) -> tuple[Array, ...]:
         (a,), (b,) = self.arrays()
-        return (seed_values(b - a),)
+        return (seed_values(difference(b, a)),)
 
     def arrange(self, pairs: Pairs) -> Sequence[list[Array]]:
         return [[each] for each in pairs.tables()]

@@ -35,7 +35,7 @@ from bakeoff.verdicts.answer import (
 from bakeoff.verdicts.designs import Design, Rule, build_design
 from bakeoff.verdicts.designs.replicates import Block as BlockKind
 from bakeoff.verdicts.designs.replicates import Level
-from bakeoff.verdicts.designs.testing import comparison_test
+from bakeoff.verdicts.designs.testing import arm_mean, comparison_test
 from bakeoff.verdicts.family import choose_arms
 from bakeoff.verdicts.observations import Observations
 from bakeoff.verdicts.plausibility import copied_tasks
@@ -245,7 +245,7 @@ def _on_common_places(designs: Sequence[Design]) -> Sequence[Design]:
 def _limits(rule: MetricRule, family: DesignFamily) -> list[float]:
     """What a gate asks the effect to lie above, in the metric's unit; a share is one of the control's mean."""
     control, _ = family.designs[0].arrays()
-    mean = abs(float(np.mean([part.mean() for part in control])))
+    mean = abs(arm_mean(control))
     return [
         sign * amount.size * (mean if amount.relative else 1.0)
         for sign, amount in ((-1.0, rule.max_regression), (1.0, rule.must_improve))
@@ -259,7 +259,7 @@ def _margin(analysis: Analysis, family: DesignFamily) -> float | None:
         return None
     if analysis.relative_margin is not None:
         control, _ = family.designs[0].arrays()
-        return abs(analysis.relative_margin * float(np.mean([part.mean() for part in control]))) or None
+        return abs(analysis.relative_margin * arm_mean(control)) or None
     return analysis.margin
 
 

@@ -147,7 +147,7 @@ class _Scores:
         self._runs: dict[tuple[str, str], list[tuple[int | None, float]]] = {}
         for row in observations.rows:
             if row.state == "missing":
-                self.missing[row.arm].append(row.run_id or f"{row.task}, seed {row.seed}, rollout {row.rollout}")
+                self.missing[row.arm].append(row.run_id or row.place)
                 continue
             self.failed[row.arm] += row.state == "failed"
             value = self._normalised(row.task, observations.score(row))

@@ -262,11 +262,7 @@ def draw_sample(observations: Observations, arm: str) -> Sample:
         unit=unit,
         population=design.population,
         failed=sum(row.state == "failed" for row in rows),
-        missing=tuple(
-            row.run_id or f"task {row.task}, seed {row.seed}, rollout {row.rollout}"
-            for row in rows
-            if row.state == "missing"
-        ),
+        missing=tuple(row.run_id or row.place for row in rows if row.state == "missing"),
     )
 
 
