@@ -265,7 +265,7 @@ def _pseudo_inverse(laplacian: Array) -> Array:
         inverse = np.zeros_like(laplacian)
     residual = np.abs(laplacian @ inverse @ laplacian - laplacian).max()
     if not residual <= 1e-9 * level:
-        inverse = np.asarray(np.linalg.pinv(laplacian, hermitian=True), dtype=np.float64)
+        inverse = np.asarray(np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True), dtype=np.float64)
     return inverse
 
 

@@ -134,7 +134,8 @@ def detectable(
     `looked`: these are runs of ours, so verdicts after more of them are those after a look.
     """
     known = design.without_missing()
-    spread = known.spread_to_detect(test) if known.control and known.candidate and known.units > 1 else None
+    testable = known.control and known.candidate and known.units > 1 and not known.has_single_units
+    spread = known.spread_to_detect(test) if testable else None
     if spread is None or spread.sd <= 0.0:
         return Detectable()
     mde = needed = four_times = None

@@ -136,6 +136,8 @@ class Design(ABC):
     """What a plan counts."""
     shape: ClassVar[str] = "paired"
     """The design in words: `this comparison is ...`."""
+    spread_inside_tasks: ClassVar[bool] = False
+    """The test takes spread from inside each task, so a task needs two units of each arm."""
     four_times: ClassVar[str] = ""
     """What four times as many are, where a design has more than one kind of unit."""
     why: ClassVar[Mapping[str, str]] = {}
@@ -233,16 +235,17 @@ class Design(ABC):
 
     def refusal(self) -> Decision | None:
         """Return why these units cannot be tested; None where they can."""
-        if self.units < LEAST_UNITS:
+        if self.units < LEAST_UNITS or self.has_single_units:
             return Decision("undecided", "too_few", n=self.units)
         if self.statistic != "mean" and self.units < ROBUST_UNITS:
             return Decision("undecided", "too_few_for_statistic", n=self.units)
         return None
 
-    def refuse_single_units(self) -> Decision | None:
-        """Return `too_few` where a fixed task has a single unit, and so no spread."""
-        sizes = [size for cells in (self.control, self.candidate) for size in self.stratum_sizes(cells)]
-        return Decision("undecided", "too_few", n=self.units) if min(sizes) < 2 else None
+    @property
+    def has_single_units(self) -> bool:
+        """Whether a task has a single unit of an arm, and so no spread, where the test takes its spread from there."""
+        sides = (self.control, self.candidate) if self.spread_inside_tasks else ()
+        return any(size < 2 for cells in sides for size in self.stratum_sizes(cells))
 
     @property
     def counts_seeds(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
-from bakeoff.stats.decision import MOST_GUARDED_TASKS, Decision, stratified_paired_test, stratified_test
+from bakeoff.stats.decision import MOST_GUARDED_TASKS, stratified_paired_test, stratified_test
 from bakeoff.stats.evidence import Test
 from bakeoff.stats.numerics import difference
 from bakeoff.stats.plans import Stratified
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 class FixedTasks(Design):
     """Units inside each of these tasks; every task weighs the same."""
 
-    def refusal(self) -> Decision | None:
-        return super().refusal() or self.refuse_single_units()
+    spread_inside_tasks = True
 
     def one_value_a_unit(self, values: list[Array]) -> Array:
         if len({part.size for part in values}) > 1:

@@ -27,6 +27,7 @@ class Runs(Design):
 
     paired = False
     sample_of_tasks = True
+    spread_inside_tasks = True
     plan_unit = "run"
     shape = "over tasks and runs at once"
     four_times = "4 times as many tasks and runs"
@@ -53,9 +54,8 @@ class Runs(Design):
 
     def refusal(self) -> Decision | None:
         # Two runs, or two tasks, are tested with one degree of freedom.
-        if self.units < 2 or max(len(self.tasks), *self._runs) < LEAST_UNITS:
-            return Decision("undecided", "too_few", n=self.units)
-        return self.refuse_single_units()
+        few = self.units < 2 or max(len(self.tasks), *self._runs) < LEAST_UNITS
+        return Decision("undecided", "too_few", n=self.units) if few or self.has_single_units else None
 
     def test(self, values: Sides, how: Rule, margin: float | None = None) -> Test:
         if how.strict:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
-from bakeoff.stats.decision import Decision, seeds_over_tasks_test
+from bakeoff.stats.decision import seeds_over_tasks_test
 from bakeoff.stats.evidence import Test
 from bakeoff.stats.incomplete import seed_values
 from bakeoff.stats.numerics import difference
@@ -63,6 +63,7 @@ def pair_by_seed(design: Design, order: Sequence[int | None]) -> Seeds:
 class SeedsOverSomeTasks(Design):
     """Crossed seeds on fixed tasks, where not every seed was run on every task: a table with absent cells."""
 
+    spread_inside_tasks = True
     shape = "over seeds that were not all run on every task"
     why: ClassVar[Mapping[str, str]] = {
         "crossed t over seeds": "these tasks only, not every seed was run on every task"
@@ -74,9 +75,6 @@ class SeedsOverSomeTasks(Design):
 
     def arm(self, cells: Cells, ends: Ends) -> list[Array]:
         return [table(cells, ends, self.seeds)]
-
-    def refusal(self) -> Decision | None:
-        return super().refusal() or self.refuse_single_units()
 
     def test(self, values: Sides, how: Rule, margin: float | None = None) -> Test:
         if how.strict:

@@ -216,7 +216,10 @@ def _prepare(metrics: Sequence[Observations], question: Calibrate, copies: Copie
                 "together; name one of them with --arms"
             )
         swept = observations.fixed_tasks and analysis.tasks is None
-        families.append(DesignFamily(_on_common_places(designs), swept, observations.groups, copies))
+        shared = designs if reason else _on_common_places(designs)
+        if refused := next(filter(None, (design.refusal() for design in shared)), None) if not reason else None:
+            reason = f"on the tasks and seeds that all arms have: {refused.reason.replace('_', ' ')}"
+        families.append(DesignFamily(shared, swept, observations.groups, copies))
     margins = [
         None if reason else _margin(each.analysis, family) for each, family in zip(metrics, families, strict=True)
     ]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bakeoff.errors import UsageError
 from bakeoff.results.table import Array
 from bakeoff.stats.incomplete import mean_over_tasks
 from bakeoff.stats.ttests import seeds_look_crossed
@@ -228,9 +229,9 @@ class DesignFamily:
         for parts in zip(*self._samples(), strict=True):
             centred = [part if self.designs[0].binary else part - mean_over_tasks(part) for part in parts]
             pooled = np.concatenate(centred, axis=-1)
-            order = np.argsort(rng.random((replicates, pooled.shape[-1])), axis=1)
-            dealt = np.moveaxis(pooled[..., order], -2, 0)
-            strata.append(np.split(dealt, np.cumsum([part.shape[-1] for part in parts])[:-1], axis=-1))
+            ends = np.cumsum([part.shape[-1] for part in parts])[:-1]
+            dealt = np.moveaxis(pooled[..., _orders(pooled, ends, replicates, rng)], -2, 0)
+            strata.append(np.split(dealt, ends, axis=-1))
         return [
             Samples(design, [parts[0] for parts in strata], [parts[arm] for parts in strata])
             for arm, design in enumerate(self.designs, 1)
@@ -279,6 +280,27 @@ def _splits(level: Level, sizes: Sequence[Sequence[int]], arms: int, replicates:
     ways = [math.lgamma(sum(each) + 1) - sum(math.lgamma(n + 1) for n in each) for each in sizes]
     number: dict[Hashable, int] = {run: run for run in range(sum(map(sum, sizes)))}
     return Labels(level, number, np.zeros((replicates, 0, arms), np.intp), math.exp(min(sum(ways), 700)), False)
+
+
+def _orders(pooled: Array, ends: Integers, replicates: int, rng: np.random.Generator) -> Integers:
+    """Return random orders of pooled runs, (replicates, runs): of a table with absent cells those that can be tested.
+
+    An arm needs two runs on every task. Arms are split at `ends`.
+    """
+    order = np.argsort(rng.random((replicates, pooled.shape[-1])), axis=1)
+    absent = np.isnan(pooled)
+    for _ in range(200 if absent.any() else 0):
+        arms = np.split(~absent[:, order], ends, axis=-1)
+        wrong = np.any([arm.sum(axis=-1).min(axis=0) < 2 for arm in arms], axis=0)
+        if not wrong.any():
+            return order
+        order[wrong] = np.argsort(rng.random((int(wrong.sum()), pooled.shape[-1])), axis=1)
+    if absent.any():
+        raise UsageError(
+            "some tasks have so few runs that hardly any way of dealing the runs anew leaves two of them in each arm; "
+            "leave those tasks out"
+        )
+    return order
 
 
 def _complete_table(cells: Mapping[Place, Cell]) -> Array:
