@@ -142,8 +142,10 @@ def write_lr(place: Path) -> None:
 
 
 def write_starter(place: Path) -> None:
-    """The file that `bakeoff init` writes."""
+    """The file that `bakeoff init` writes, with the metric declared, which a registration needs."""
     assert bakeoff(place, ("init",)).returncode == 0
+    with open(place / "experiment.toml", "a") as file:
+        file.write('[analysis]\nmetric = "score"\n')
 
 
 FUNCTION = """
