@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import secrets
 from contextlib import suppress
@@ -57,6 +58,8 @@ def command(
         if opens:
             click.launch(address)
 
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(5)  # the runs on this machine come first
     viewer = Viewer(catalogue)
     try:
         with suppress(KeyboardInterrupt):
