@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from bakeoff.records.edition import Edition
 from bakeoff.records.looks import read_looks
 from bakeoff.web.live.places import Catalogue
 from bakeoff.web.live.server import Viewer
@@ -108,8 +109,6 @@ def test_a_design_that_is_not_complete_shows_counts_and_means_only(lab: Lab, tmp
     viewer = Viewer(Catalogue(tmp_path / "root"))
     watch = viewer.catalogue.edition("trouble", lab.directory("trouble").name)
     assert watch is not None
-    from bakeoff.records.edition import Edition
-
     with closing(Edition.open(watch.paths, readonly=False)) as edition:
         edition.discard([(edition.edition_id, 0)])
     try:
@@ -128,6 +127,40 @@ def test_a_design_that_is_not_complete_shows_counts_and_means_only(lab: Lab, tmp
             kinds = {look.kind for look in read_looks(edition) if look.verb == "view"}
         assert "early" in kinds, "means were shown"
     finally:
+        viewer.close()
+
+
+SEQUENTIAL = """
+name = "until"
+workload = "python"
+seeds = 40
+params.function = "until_work:play"
+sequential = {}
+analysis = { metric = "score", control = "plain" }
+arms = [{ name = "plain", params = { skill = 0.0 } }, { name = "clever", params = { skill = 2.0 } }]
+"""
+SEQUENTIAL_CODE = """
+def play(ctx, skill):
+    return {"score": skill + ctx.rng("world").normal() + 0.1 * ctx.rng("own", own=True).normal()}
+"""
+
+
+def test_a_sequential_test_shows_its_confidence_sequence_while_it_runs_and_nothing_that_assumes_one_look(
+    tmp_path: Path,
+) -> None:
+    with Lab(tmp_path) as lab:
+        lab.experiment(SEQUENTIAL, "until", until_work=SEQUENTIAL_CODE)
+        lab.cli("run", "until.toml")
+        viewer = Viewer(Catalogue(lab.root))
+        base = f"/e/until/{lab.directory('until').name}"
+        with closing(Edition.open(lab.edition("until").paths, readonly=False)) as edition:
+            edition.discard([(edition.edition_id, edition.end_of_plan() - 1)])
+        asked = client(viewer)
+        standing = asked.get(f"{base}/parts/standing").text
+        assert "95 % confidence sequence" in standing and 'id="figure-narrowing"' in standing
+        assert 'id="arms"' not in standing and "t interval" not in standing
+        assert asked.get(f"{base}/assets/narrowing.svg").text.count("<svg ") > 0
+        assert "too early" in asked.get(f"{base}/matrix.html").text
         viewer.close()
 
 
