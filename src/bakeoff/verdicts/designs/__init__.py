@@ -72,11 +72,6 @@ def build_design(
     unmatched = _unmatched(a, b, "unpaired" if unpaired else "set aside" if intersect else "missing")
     if unmatched is not None and not unpaired:
         common = [place for place in a if place in b]
-        for arm, cells in ((control, a), (candidate, b)):
-            if not cells:
-                raise UsageError(
-                    f"{arm!r} has no finished run of {observations.metric}, so there is nothing to compare it by"
-                )
         if not common:
             raise UsageError(
                 f"{control!r} and {candidate!r} share no task and seed: one has {_shown(a)}, the other {_shown(b)}. If other "
