@@ -92,11 +92,11 @@ def shown(page: Page, column: int) -> list[str]:
     return page.locator(f"#table tbody tr:not(.gap) > :nth-child({column})").all_inner_texts()
 
 
-PAGES = ("index", "disagreements", "matrix", "runs", "run")
+PAGES = ("index", "disagreements", "matrix", "curves", "runs", "run", "table-effects-score")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 400)])
-def test_pages_load_without_a_complaint_fit_the_screen_and_have_no_accessibility_violation(
+def test_pages_load_without_a_complaint_and_fit_the_screen(
     browser: Browser, report: Path, scheme: str, width: int
 ) -> None:
     with Visit(browser, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
@@ -240,6 +240,35 @@ def test_disagreements_are_walked_by_keyboard_and_a_link_to_one_survives_sharing
         page.goto("about:blank")
         page.goto(f"{(report / 'disagreements.html').as_uri()}#at=elsewhere&seed=1")
         expect(page.locator("#which")).to_contain_text("do not disagree here")
+
+
+def test_curves_change_their_axes_and_zoom_and_the_address_keeps_it(browser: Browser, report: Path) -> None:
+    with Visit(browser) as page:
+        page.goto((report / "curves.html").as_uri())
+        ticks = page.locator("#drawing .ticks-x text")
+        expect(ticks.last).to_have_text("25")
+        page.locator("#choices [name=log]").select_option("y")
+        expect(page.locator("#drawing figcaption")).to_contain_text("what is not above 0 is left out")
+        assert page.url.endswith("#log=y")
+        panel = page.locator("#drawing .panel > svg > svg").bounding_box()
+        assert panel is not None
+        page.mouse.move(panel["x"] + 0.5 * panel["width"], panel["y"] + 5)
+        page.mouse.down()
+        page.mouse.move(panel["x"] + 0.7 * panel["width"], panel["y"] + 40)
+        page.mouse.up()
+        page.wait_for_url("**zoom=*")
+        zoomed = ticks.all_text_contents()
+        assert zoomed and all(12 < float(text) < 23 for text in zoomed)
+        shared = page.url
+        page.goto("about:blank")
+        page.goto(shared)
+        expect(ticks).to_have_text(zoomed)
+        page.get_by_role("button", name="Whole curve").click()
+        expect(ticks.last).to_have_text("25")
+        page.keyboard.press("Escape")
+        page.locator("h1").click()
+        page.keyboard.press("+")
+        page.wait_for_url("**zoom=*")
 
 
 def test_ten_thousand_runs_stay_small_and_quick(browser: Browser, large: tuple[Path, int]) -> None:

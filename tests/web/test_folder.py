@@ -100,7 +100,8 @@ def test_the_front_page_says_what_was_run_what_failed_and_who_won(report: Path) 
     assert "Better: clever <v2> against plain & simple on score" in text
     assert "failed runs" not in text and "Failures" in text
     assert "ValueError: the <b>model</b> said no on seed 3" in text
-    for word in ("score by step", "Distribution of score", "score against cost_usd", "changes nothing", "command line"):
+    assert "score by step" in Reader(report / "curves.html").text
+    for word in ("Distribution of score", "score against cost_usd", "changes nothing", "command line"):
         assert word in text, word
 
 

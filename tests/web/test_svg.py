@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bakeoff.errors import UsageError
 from bakeoff.web import drawing
 from bakeoff.web.figure import Band, Bars, Dots, Figure, Grid, Line, Panel, Radial, Rule, Span, Spoke
-from bakeoff.web.svg import PAGE_WIDTH, _round_ticks, draw_figure, draw_panel, text_width
+from bakeoff.web.svg import PAGE_WIDTH, draw_figure, draw_panel, round_ticks, text_width
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 NUMBERS = st.lists(st.one_of(st.floats(-1e300, 1e300), st.just(math.nan), st.just(math.inf)), min_size=1, max_size=6)
@@ -73,7 +73,7 @@ def test_a_line_has_gaps_where_values_are_absent() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.0, 1e-9), (1e6, 1e6 + 3.0), (1e-12, 3e-12), (-1e12, 1e12)])
 def test_ticks_are_round_different_and_inside(low: float, high: float) -> None:
-    ticks = _round_ticks(low, high, 6)
+    ticks = round_ticks(low, high, 6)
     values, labels = zip(*ticks, strict=True)
     assert 2 <= len(ticks) <= 8 and len(set(labels)) == len(labels)
     slack = 1e-6 * (high - low)

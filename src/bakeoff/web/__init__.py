@@ -10,6 +10,7 @@
 | `page` | a page as a template and a function that collects what it shows; what a workload may add |
 | `front` | the front page, section by section |
 | `outcomes`, `matrix` | how runs ended task by task: the matrix of tasks and arms, and disagreements side by side |
+| `curves` | the page of curves, with other axes and a zoom |
 | `runs`, `run`, `ansi` | the table of runs, and what is known about one; colours of a terminal |
 | `data` | values for the scripts on pages, as script files |
 | `site`, `folder` | all pages about one set of results, and the folder that they are written into |

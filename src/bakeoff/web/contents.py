@@ -122,12 +122,19 @@ class Contents:
         except BakeoffError as error:
             return str(error)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this is a design that is judged once, at its end, and has not ended: no verdict, p or interval is shown."""
+        results = self.results
+        return results.edition is not None and not results.final and not results.is_sequential
+
     @cached_property
-    def self_reported(self) -> tuple[str, ...]:
-        """Arms whose runs could have written a metric that is judged or shown themselves."""
-        return tuple(
-            dict.fromkeys(arm for name in self.main for arm in caveats_of(self.results.rows, name).self_reported)
-        )
+    def caveat(self) -> str:
+        """What limits the scores on every page; empty where nothing does."""
+        arms = dict.fromkeys(arm for name in self.main for arm in caveats_of(self.results.rows, name).self_reported)
+        if not arms:
+            return ""
+        return f"Scores of {', '.join(arms)} are self-reported: these runs could have written them themselves."
 
     @cached_property
     def ablations(self) -> list[Ablations]:

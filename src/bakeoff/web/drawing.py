@@ -159,4 +159,7 @@ def _rows_of(mark: Mark, panel: Panel) -> Iterator[list[Any]]:
 
 def as_csv(figure: Figure) -> str:
     """Return the numbers behind a figure as a file."""
-    return csv_text(*numbers(figure))
+    headers, rows = numbers(figure)
+    return csv_text(
+        headers, [[float(f"{cell:.10g}") if isinstance(cell, float) else cell for cell in row] for row in rows]
+    )

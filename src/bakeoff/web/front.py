@@ -19,6 +19,8 @@ MAX_LINES = 300
 
 
 def _verdicts(contents: Contents) -> dict[str, Any]:
+    if contents.is_open:
+        return {"verdict": None}
     verdict = contents.verdict
     if isinstance(verdict, str):
         return {"verdict": verdict}
@@ -41,7 +43,7 @@ def _arms(contents: Contents) -> dict[str, Any]:
         "arms": arms,
         "arm_metrics": list(dict.fromkeys(name for arm in arms.values() for name in arm.means)),
         "retries": retries(contents),
-        "pictures": pictures(contents, "values"),
+        "pictures": [] if contents.is_open else pictures(contents, "values"),
     }
 
 
@@ -59,6 +61,8 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Contents], dict[str, Any]]]] = {
 
 def section(contents: Contents, name: str) -> Body:
     """Render one section of the front page; its HTML is empty where there is nothing to show."""
+    if contents.is_open and name in ("ablations", "cost"):
+        return Body("", ())
     return Page(
         SECTIONS[name][0], name, TEMPLATES / f"section-{name}.html.j2", lambda: SECTIONS[name][1](contents)
     ).body()

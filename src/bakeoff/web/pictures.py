@@ -320,13 +320,6 @@ def _planned(contents: Contents, section: str) -> Iterator[tuple[str, Callable[[
     if section == "values":
         for metric in main[:3]:
             yield f"distribution-{metric}", partial(_distribution, contents, metric)
-        # The declared metric by step, or the first two that were logged. Curves of many arms cannot be told apart:
-        # ablations are left out, then the last arms.
-        logged = contents.results.logged
-        arms = tuple(contents.arms if len(contents.arms) <= 8 else contents.base_arms[:14])
-        for name in [name for name in main if name in logged][:2] or logged[:2]:
-            plot = Plot(metric=name, only_tasks=tuple(contents.tasks[:MOST_PANELS]), arms=arms)
-            yield f"curves-{name}", partial(draw, "curves", contents.results, plot)
     if section == "cost" and contents.cost_metric and main:
         yield "cost-quality", partial(_cost, contents, contents.cost_metric, main[0])
     if section == "ablations":

@@ -157,10 +157,15 @@ def _messages(run: Row) -> Iterator[Said]:
     index = None if run.edition is None else run.edition.trajectory(run.position)
     if index is None or home is None or not is_file_inside(home, index.path):
         return
+    earlier: list[dict[str, Any]] = []
     for step in read_trajectory(home / index.path, home):
         if not step.messages:
             return
         messages = step.messages[step.info.get("copied", 0) :]
+        if messages[: len(earlier)] == earlier:  # a conversation that is recorded as a whole with each answer
+            messages, earlier = messages[len(earlier) :], messages
+        else:
+            earlier = messages
         for at, recorded in enumerate(messages):
             yield Said(
                 turn_of(recorded), _call_facts(step.info, step.time_s, step.tokens) if at == len(messages) - 1 else ""

@@ -13,10 +13,10 @@ from typing import Any
 
 from bakeoff.results.table import Row
 from bakeoff.text import duration, number, one_line, printable, utc
-from bakeoff.web.contents import COLUMNS, Contents, is_finite_number
+from bakeoff.web.contents import COLUMNS, Contents, is_finite_number, session_facts
 from bakeoff.web.data import column, script
 from bakeoff.web.outcomes import MAX_BESIDE, Tasks
-from bakeoff.web.page import ASSETS, TEMPLATES, File, Page
+from bakeoff.web.page import ASSETS, TEMPLATES, File, Page, Part, render
 from bakeoff.web.run import MAX_TEXT as MAX_OF_ONE
 from bakeoff.web.run import directories, parameter, run_parts
 
@@ -107,7 +107,13 @@ class Details:
         return [self._parts_of(number, runs[number]) for number in numbers if number < len(runs)]
 
     def _parts_of(self, at: int, run: Row) -> list[tuple[str, str]]:
-        parts = run_parts(run, self._places.get(run.position), heavy=at not in self._light)
+        heavy = at not in self._light
+        parts = run_parts(run, self._places.get(run.position), heavy=heavy)
+        if facts := provenance_of(run):
+            parts.append(Part("Provenance", render("run-facts.html", facts=facts)))
+        if not heavy:
+            text = f"This report has too many runs to hold everything; `bakeoff show {run.run_id}` has the rest."
+            parts.append(Part("More", render("run-note.html", text=text)))
         return [(part.title, part.html) for part in parts]
 
     @cached_property
@@ -128,6 +134,21 @@ class Details:
             if room <= 0:
                 light.add(at)
         return frozenset(light)
+
+
+def provenance_of(run: Row) -> dict[str, str]:
+    """When, where and with which code the last attempt of a run ran; for runs of other tools, the file it was read from."""
+    if run.edition is None:
+        if run.source is None:
+            return {}
+        digest = {"SHA-256": run.source.digest} if run.source.digest else {}
+        return {"read from": str(run.source), **digest}
+    sessions = run.edition.sessions()
+    if len(sessions) > 1:
+        attempts = run.edition.attempts(run.position)
+        sessions = [each for each in sessions if attempts and each["session"] == attempts[-1]["session"]]
+    again = {"again": f"bakeoff reproduce {run.run_id}"}
+    return {**dict(session_facts(sessions[-1])), **again} if sessions else again
 
 
 def _large(run: Row) -> int:

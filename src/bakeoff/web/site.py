@@ -22,6 +22,7 @@ from bakeoff.text import number
 from bakeoff.verdicts.answer import answer, as_html
 from bakeoff.verdicts.question import Calibrate
 from bakeoff.web.contents import Contents
+from bakeoff.web.curves import curves_page
 from bakeoff.web.drawing import Picture, as_csv, image, numbers
 from bakeoff.web.front import front_page
 from bakeoff.web.matrix import disagreements_page, matrix_page
@@ -30,7 +31,7 @@ from bakeoff.web.page import ASSETS, GROUP, STATIC, TEMPLATES, File, Page, Workl
 from bakeoff.web.runs import Details, runs_page
 
 _PICTURE = re.compile(rf"{ASSETS}/([a-zA-Z0-9_-]+)\.(?:svg|csv)")
-MAX_TABLE = 1_000
+MAX_TABLE = 500
 """Rows of a picture's table on a page; its CSV has all."""
 TABLE = "table-"
 """Begins the slug of the page with the numbers behind a picture."""
@@ -39,9 +40,11 @@ TABLE = "table-"
 class Site:
     """Pages by slug, and the files beside them by name. Pictures of a page are files once the page was rendered."""
 
-    def __init__(self, label: str, title: str, pages: Sequence[Page], problems: Sequence[str] = ()) -> None:
-        """`label` says where the results come from; `problems` are pages that could not be made."""
-        self.label, self.title, self.problems = label, title, tuple(problems)
+    def __init__(
+        self, label: str, title: str, pages: Sequence[Page], problems: Sequence[str] = (), caveat: str = ""
+    ) -> None:
+        """`label` says where the results come from; `problems` are pages that could not be made; `caveat` is on tables."""
+        self.label, self.title, self.problems, self.caveat = label, title, tuple(problems), caveat
         self.pages = {page.slug: page for page in pages}
         self._pictures: dict[str, tuple[Page, Picture]] = {}
 
@@ -80,6 +83,7 @@ class Site:
             "headers": [headers[at] for at in kept],
             "rows": [[number(row[at]) if row[at] is not None else "" for at in kept] for row in rows[:MAX_TABLE]],
             "count": len(rows),
+            "caveat": self.caveat,
         }
         own = Page(picture.figure.title, TABLE + picture.slug, TEMPLATES / "table.html.j2", lambda: data)
         return self._layout(own, own.html)
@@ -114,17 +118,26 @@ def site_of(contents: Contents, *, base: Path | None = None, calibrate: bool = F
 
     Links to files of runs start at `base`; without it there are none.
     """
-    added, problems = pages_of((contents.workload, contents.dialect), contents)
-    if calibrate:
+    added: list[Page] = []
+    problems: list[str] = []
+    if not contents.is_open:  # pages of workloads have intervals
+        added, problems = pages_of((contents.workload, contents.dialect), contents)
+    if calibrate and not contents.is_open:
         try:
             added.append(_calibration(contents))
         except BakeoffError as error:
             problems.append(f"there is no calibration: {error}")
     tasks = Tasks(contents)
     details = Details(contents, base, tasks)
-    own = [disagreements_page(contents, tasks), matrix_page(contents, tasks), runs_page(contents), details.page()]
+    own = [
+        disagreements_page(contents, tasks),
+        matrix_page(contents, tasks),
+        curves_page(contents),
+        runs_page(contents),
+        details.page(),
+    ]
     front = front_page(contents, [*own, *added], [*contents.results.problems, *problems])
-    return Site(contents.label, contents.title, [front, *own, *added], problems)
+    return Site(contents.label, contents.title, [front, *own, *added], problems, contents.caveat)
 
 
 def _calibration(contents: Contents) -> Page:
