@@ -1,4 +1,5 @@
-"""Run example experiments and redraw the pictures of the README, docs/plots.md, docs/sequential.md and docs/view.md.
+"""Run example experiments and redraw the pictures of the README, docs/plots.md, docs/sequential.md, docs/view.md and
+docs/report.md.
 
 .venv/bin/python scripts/docs_images.py [DIRECTORY]      # default: docs/images
 
@@ -175,6 +176,77 @@ def take(browser: Browser, address: str, width: int, scheme: str, path: Path) ->
     print(path)
 
 
+# -- screenshots of `bakeoff report`
+
+SUMS = """
+from bakeoff import Step
+
+
+def add(ctx, skill, difficulty):
+    left, right = (int(n) for n in ctx.rng("question").integers(100, 999, 2))
+    noise = ctx.rng("noise", own=True)
+    right_answer = noise.random() < skill - difficulty
+    answer = left + right if right_answer else left + right - 10
+    ask = [{"role": "user", "content": f"What is {left} + {right}? Use the tool, then answer with the number alone."}]
+    call = {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"left": %d, "right": %d}' % (left, right)}}]}
+    ctx.trajectory(Step(time_s=0.0, messages=[*ask, call], info={"total_s": 0.8 + noise.random(), "usage": {"input_tokens": 61, "output_tokens": 24}}))
+    result = {"role": "tool", "tool_call_id": "c1", "content": str(left + right) if skill > 0.7 else "error: no such tool"}
+    said = {"role": "assistant", "content": str(answer)}
+    ctx.trajectory(Step(time_s=2.1, done=True, messages=[result, said], info={"total_s": 0.4 + noise.random(), "usage": {"input_tokens": 97, "output_tokens": 5}}))
+    print(f"\\x1b[{32 if right_answer else 31}m{'right' if right_answer else 'wrong'}\\x1b[0m: {answer}")
+    return {"solved": int(right_answer), "output_tokens": 29}
+"""
+SUM_AGENTS = """
+name = "sums"
+description = "Two agents and a calculator"
+workload = "python"
+seeds = 3
+rollouts = 4
+params.function = "sums:add"
+analysis = { metric = "solved", control = "without tools", bounds = [0.0, 1.0] }
+arms = [{ name = "without tools", params = { skill = 0.65 } }, { name = "with tools", params = { skill = 1.0 } }]
+tasks = [TASKS]
+"""
+TASKS = ", ".join(f'{{ name = "sum-{n:02}", params = {{ difficulty = {0.04 * n:.2f} }} }}' for n in range(16))
+REPORT_SCREENS = (
+    ("disagreements", 1400, "light"),
+    ("matrix", 1400, "dark"),
+    ("curves", 1400, "light"),
+    ("runs", 400, "dark"),
+)
+"""Which pages of a report are taken, how wide, and in which colours."""
+
+
+def report_screenshots(place: Path, directory: Path) -> None:
+    """Write reports of two experiments and take pages of them, opened from the file system."""
+    (place / "sums.py").write_text(SUMS)
+    (place / "sums.toml").write_text(SUM_AGENTS.replace("TASKS", TASKS))
+    for name, file in (("sums", place / "sums.toml"), ("learners", HOME / "examples" / "learners.toml")):
+        subprocess.run(
+            [sys.executable, "-m", "bakeoff", "run", file, "--root", place / "reports"],
+            cwd=place,
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
+        subprocess.run(
+            [sys.executable, "-m", "bakeoff", "report", name, "--root", place / "reports", "--out_dir", place / name],
+            check=True,
+        )
+    with chromium() as browser:
+        for name, width, scheme in REPORT_SCREENS:
+            context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
+            page = context.new_page()
+            page.goto((place / ("learners" if name == "curves" else "sums") / f"{name}.html").as_uri())
+            page.wait_for_selector(
+                {"disagreements": "#beside[aria-busy=false]", "curves": "#drawing svg"}.get(name, "#table tbody th")
+            )
+            path = directory / f"report-{name}-{width}-{scheme}.png"
+            page.screenshot(path=path)
+            context.close()
+            print(path)
+
+
 def animate(page: Page, path: Path) -> None:
     """Save a live page as an animated picture."""
     from PIL import Image
@@ -194,6 +266,7 @@ def main(directory: Path) -> None:
         for name, figure in drawn.items():
             print(write(figure, directory / f"{name}.svg"))
         screenshots(Path(place), directory)
+        report_screenshots(Path(place), directory)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,14 @@ def _fitted(panel: Panel, x_label: str) -> Panel:
     values = [mark.y[np.isfinite(mark.y)] for mark in panel.marks if isinstance(mark, Line)]
     together = np.concatenate(values) if values else np.zeros(1)
     low, high = float(together.min()), float(together.max())
-    room = 0.04 * (high - low) or 0.04 * abs(high) or 0.04
+    wide = high - low
+    for mark in panel.marks:
+        if isinstance(mark, Band):  # as far as it leaves the curves most of the panel
+            low, high = (
+                max(min(low, float(mark.low.min())), low - wide / 4),
+                min(max(high, float(mark.high.max())), high + wide / 4),
+            )
+    room = 0.04 * wide or 0.04 * abs(high) or 0.04
     return replace(panel, x_label=x_label, y_range=(low - room, high + room), x_range=limits(panel.marks, "x"))
 
 
