@@ -36,9 +36,10 @@ from bakeoff.engine.queue import Queue
 from bakeoff.engine.scheduler import More, Observer, Scheduler, SessionSummary, Switch
 from bakeoff.errors import LeaseHeld, Problem, SpecError, StorageError, UsageError
 from bakeoff.records import codefiles, layout, provenance
-from bakeoff.records.claims import Claims, list_claims, list_nodes, set_aside
+from bakeoff.records.claims import Claim, Claims, list_claims, list_nodes, set_aside
 from bakeoff.records.edition import Edition
-from bakeoff.records.layout import EditionPaths, Lease
+from bakeoff.records.files import read_inside
+from bakeoff.records.layout import PLACE, RAY_FILE, EditionPaths, Lease, atomic_write
 from bakeoff.records.looks import read_looks
 from bakeoff.records.run import RunRecord
 from bakeoff.records.secrets import frozen_copy, hide_argv
@@ -408,7 +409,7 @@ class Session:
         """Do what is missing, and what `more` adds. The observers are closed in any case."""
         how = "failed"
         try:
-            claims = list_claims(self.edition)
+            claims = self._own_claims()
             queue = Queue(
                 self.plan,
                 self.edition,
@@ -473,7 +474,31 @@ class Session:
         claims = Claims(self.edition, kind, self.number)
         asked = self.options.jobs or experiment.jobs
         executor: Executor = registry.executor(kind).open(ExecutorSetup(setup, self.plan, asked, claims))
+        if isinstance(executor, Adopting):
+            atomic_write(paths.directory / PLACE, self._place())
         return executor
+
+    def _own_claims(self) -> list[Claim]:
+        """Return the claims that sessions in this directory have left.
+
+        A copy of an edition, or one that came by mail, brings claims and pilots of another place. Nobody here waits for
+        these: they are dropped with all that was to come for them, and their runs are planned.
+        """
+        claims, directory = list_claims(self.edition), self.edition.paths.directory
+        try:
+            if read_inside(directory, PLACE).decode(errors="replace") == self._place():
+                return claims
+        except OSError:
+            pass
+        Claims(self.edition, "", self.number).drop(claims)
+        (directory / RAY_FILE).unlink(missing_ok=True)
+        leave_pilots(self.edition.paths)
+        return []
+
+    def _place(self) -> str:
+        """Return what names this directory on whatever machine it is mounted; a copy of it has another name."""
+        inode = os.stat(self.edition.paths.directory).st_ino
+        return hashlib.sha256(f"{self.edition.facts()['created_at']}/{inode}".encode()).hexdigest()[:16]
 
     def _mark(self) -> str:
         """Return what tells processes of this edition from all others, also from those of a copy of its directory.

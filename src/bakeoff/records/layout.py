@@ -42,6 +42,8 @@ STAMP = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?", re.ASCII)
 """The name of an edition: when it was begun, and its number when there are several of one second."""
 SPOOL = ".spool"
 """Messages between a scheduler and its pilots (engine/pilots/spool.py)."""
+PLACE = ".place"
+"""Where the edition was when it handed out claims: a copy of it has no claim to what is on its way there."""
 RAY_FILE = ".ray.json"
 """Names of the edition's actors on a Ray cluster, while it has some."""
 BUDGET_FILE, BUDGET_USED_UP = "budget.json", "budget.used-up"
