@@ -18,10 +18,11 @@ from bakeoff.records.recorded import Recorded
 from bakeoff.records.run import RunRecord
 from bakeoff.results.columns import Column, Kind, Sheet, has_polars
 from bakeoff.spec import registry
-from bakeoff.spec.experiment import Analysis
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from bakeoff.spec.experiment import Analysis
 
 FIXED = (
     "experiment", "edition", "run_id", "arm", "task", "seed", "rollout", "ablation", "status", "attempts",
@@ -66,7 +67,11 @@ def read_table(edition: Recorded) -> EditionTable:
     }
     params = _add(columns, "param", [cells[run.cell].columns for run in runs])
     metrics = _add(columns, "metric", [run.metrics for run in runs])
-    metrics |= _add(columns, "metric", _summarised(edition, runs, Analysis.model_validate(facts["spec"]["analysis"])))
+    if facts["spec"]["analysis"].get("summary") is not None:
+        from bakeoff.spec.experiment import Analysis  # takes longer to import than a thousand runs to read
+
+        analysis = Analysis.model_validate(facts["spec"]["analysis"])
+        metrics |= _add(columns, "metric", _summarised(edition, runs, analysis))
     return EditionTable(Sheet(columns), params, metrics)
 
 
