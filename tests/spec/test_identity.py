@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
+from bakeoff.errors import SpecError
 from bakeoff.spec.expand import expand
 from bakeoff.spec.experiment import ExperimentFile
 from bakeoff.spec.identity import RunIds, canonical_json, directory_digest, slug
 from bakeoff.spec.plan import Plan
+from bakeoff.workloads.python import PythonParams
 
 texts = st.text(max_size=12)
 values = st.recursive(
@@ -49,7 +51,15 @@ def test_the_digest_is_that_of_the_whole_identity(
         "workload": ["python", "1"],
         **({"flags": flags} if flags else {}),
     }
-    ids = RunIds(workload="python", revision="1", arm=arm, task=task, task_digest=digest, params=params, flags=flags)
+    ids = RunIds(
+        workload="python",
+        revision="1",
+        arm=arm,
+        task=task,
+        task_digest=digest,
+        params=canonical_json(params),
+        flags=flags,
+    )
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     assert ids.run_id(seed, rollout).rpartition("__")[2] == hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -218,3 +228,29 @@ def test_a_file_has_a_digest_too_and_a_missing_one_is_an_error(tmp_path: Path) -
     assert directory_digest(tmp_path / "a") == directory_digest(tmp_path / "b") != directory_digest(tmp_path / "c")
     with pytest.raises(FileNotFoundError):
         directory_digest(tmp_path / "gone")
+
+
+numbers = st.integers() | st.floats()
+
+
+@given(
+    names=st.lists(
+        texts | tricky | st.sampled_from(["a", "b%", "%(a)s", "\u00e9"]), min_size=1, max_size=3, unique=True
+    ),
+    rows=st.data(),
+    note=st.sampled_from(["x", "50%", "%(a)s", "{}"]),
+)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_cells_that_differ_in_numbers_only_have_the_ids_that_each_has_alone(
+    names: list[str], rows: st.DataObject, note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first of them is validated and written as JSON whole."""
+    arms = [{"name": f"arm{number}", "params": {name: rows.draw(numbers) for name in names}} for number in range(3)]
+    content = {"arms": arms, "params": {"note": note}}
+    try:
+        together = [run.run_id for run in plan_of(**content)]
+    except SpecError:  # a name or a value that no file may have
+        return
+    with monkeypatch.context() as patch:
+        patch.setattr(PythonParams, "free_numbers", False)
+        assert [run.run_id for run in plan_of(**content)] == together

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from bakeoff.stats import plans
 from bakeoff.stats.decision import crossed_test
 from bakeoff.stats.plans import (
     Stratified,
@@ -80,3 +81,16 @@ def test_fixed_tasks_count_the_units_of_all_tasks() -> None:
 def test_after_a_look_the_same_effect_needs_more_pairs() -> None:
     pairs = units_needed(1.0, 1.0)
     assert sequential_detects(1.0, pairs, 0.05, 1) < 0.5 < 0.8 < sequential_detects(1.0, 4 * pairs, 0.05, 1)
+
+
+def test_what_very_many_pairs_detect_is_simulated_in_groups_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pair by pair, a plan for 200,000 pairs took minutes and gigabytes."""
+    monkeypatch.setattr(plans, "_PATHS", 400)
+    for size in (0.08, 0.12):
+        grouped = plans.sequential_detects(size, 5_000, 0.05, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(plans, "_EACH_UNIT", 5_000)
+            pairwise = plans.sequential_detects(size, 5_000, 0.05, 1)
+        assert grouped == pytest.approx(pairwise, abs=0.12) and 0.05 < pairwise < 0.95

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ MOST_CELLS = 1_000_000
 """Arms times tasks."""
 MOST_RULED = 1_000_000
 """Runs of a plan whose rules ask for the seed or the rollout."""
+_NUMBERS = frozenset({int, float})
 RESERVED = {"seed": "seeds", "rollout": "rollouts"}
 """Names that are not parameters: they say which run it is, and every workload gets them from its context."""
 
@@ -279,22 +281,51 @@ class _CellMaker:
         self._revision = workload.revision
         self._wants_path = "path" in self._model.model_fields
         self._below: dict[str, dict[str, Any]] = {}
+        self._free: bool = getattr(self._model, "free_numbers", False) and not self._wants_path
+        self._templates: dict[tuple[str, ...], str] = {}
+        """Identities of cells by task and names of the arm's parameters, with a gap for each value; empty for none."""
 
     def cell(self, index: int, arm: Arm, task: Task, rollouts: int) -> Cell:
         """A cell whose parameters are valid; its complete table is made at the first access."""
-        identity = self._params(arm, task, exclude_defaults=True)
-        if self._wants_path and task.path is not None:
-            identity.pop("path", None)  # the digest of the content says more than the path
         ids = RunIds(
             workload=self._experiment.workload,
             revision=self._revision,
             arm=arm.name,
             task=task.name,
             task_digest=task.digest,
-            params=identity,
+            params=self._identity(arm, task),
             flags=arm.flags,
         )
         return Cell(index, arm, task, LazyTable(self._params, arm, task), rollouts, ids)
+
+    def _identity(self, arm: Arm, task: Task) -> str:
+        """Canonical JSON of a cell's parameters that are not defaults. Raises SpecError as `_params`.
+
+        Where arms differ in numbers only, of which the model asks nothing, the first of them on a task is validated, and
+        the text of the others is the same but for the numbers.
+        """
+        values = arm.params.values()
+        kinds = {*map(type, values)} if self._free else {str}
+        free = kinds <= _NUMBERS and (float not in kinds or all(-math.inf < value < math.inf for value in values))
+        template = self._templates.get((task.name, *arm.params)) if free else None
+        if template:
+            return template % {name: repr(value) for name, value in arm.params.items()}
+        table = self._params(arm, task, exclude_defaults=True)
+        if self._wants_path and task.path is not None:
+            table.pop("path", None)  # the digest of the content says more than the path
+        if free and template is None:
+            self._templates[task.name, *arm.params] = self._template(arm, table)
+        return canonical_json(table)
+
+    def _template(self, arm: Arm, table: Mapping[str, Any]) -> str:
+        """Return canonical JSON with a gap for each value of the arm; empty where the model or a format could know one."""
+        if any(name in self._model.model_fields or not name.isidentifier() for name in arm.params):
+            return ""
+        parts = []
+        for key in sorted(table):
+            text = f"{canonical_json(key)}:{'' if key in arm.params else canonical_json(table[key])}"
+            parts.append(text.replace("%", "%%") + (f"%({key})s" if key in arm.params else ""))
+        return f"{{{','.join(parts)}}}"
 
     def _params(self, arm: Arm, task: Task, *, exclude_defaults: bool = False) -> dict[str, Any]:
         """The parameters of a cell, merged and validated. Raises SpecError that names the place in the file."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from json import encoder
 from pathlib import Path
@@ -75,11 +75,12 @@ class RunIds:
         arm: str,
         task: str,
         task_digest: str | None,
-        params: Mapping[str, Any],
+        params: str,
         flags: Sequence[str] = (),
     ) -> None:
+        """`params` are canonical JSON."""
         more = f'"flags":{canonical_json(list(flags))},' if flags else ""
-        self._head = f'{{"arm":{canonical_json(arm)},{more}"params":{canonical_json(params)},'.encode()
+        self._head = f'{{"arm":{canonical_json(arm)},{more}"params":{params},'.encode()
         self._tail = _tail(workload, revision, task, task_digest)
         self._arm, self._task = arm, task
         self._prefix: str | None = None

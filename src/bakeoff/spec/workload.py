@@ -209,7 +209,9 @@ class Workload(Protocol):
     Params: ClassVar[type[BaseModel]]
     """One run's parameters, validated before anything starts. A class attribute `settings` names those that only say
     how to run: they are not columns of the results table. A class attribute `measured_by` names those that say how a
-    run is measured: arms on one task that set them differently are refused."""
+    run is measured: arms on one task that set them differently are refused. A class attribute `free_numbers = True` says
+    that numbers of parameters that are not fields may have any value: then arms that differ in them only are validated
+    once."""
 
     def run(self, params: Any, ctx: RunContext) -> Outcome:
         """Do one run. An exception makes it `failed`; `bakeoff.InfraError` makes it `infra_error`."""

@@ -57,6 +57,8 @@ class CommandParams(BaseModel):
         {"command", "metrics", "log", "expect_steps", "cwd", "infra_exit_codes"}
     )
 
+    free_numbers: ClassVar[bool] = True
+
     command: (
         Annotated[list[Annotated[str, Field(min_length=1)] | int | float], Field(min_length=1)]
         | Annotated[str, Field(pattern=r"\S")]

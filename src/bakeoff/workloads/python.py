@@ -24,6 +24,7 @@ PROVIDED = ("ctx", "context", "seed")
 class PythonParams(BaseModel):
     model_config = ConfigDict(extra="allow")
     settings: ClassVar[frozenset[str]] = frozenset({"function"})
+    free_numbers: ClassVar[bool] = True
 
     function: str
     """`package.module:function`; modules beside the experiment file can be imported."""

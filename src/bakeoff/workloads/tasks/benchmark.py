@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bakeoff.errors import SpecError
 from bakeoff.spec import registry
 from bakeoff.spec.experiment import Analysis, ExperimentFile, Name
-from bakeoff.spec.identity import RunIds, directory_digest
+from bakeoff.spec.identity import RunIds, canonical_json, directory_digest
 from bakeoff.spec.plan import Arm, Cell, Plan, Task
 from bakeoff.spec.problems import problems
 from bakeoff.workloads.tasks.dialect import TASKS
@@ -213,7 +213,8 @@ def _cell(index: int, arm: str, task: Task, entry: Entry, rollouts: int, base: P
     elif entry.overrides:  # by content, like the task: the same file elsewhere makes the same run
         identity["overrides"] = _digest(base / entry.overrides) or entry.overrides
     ids = RunIds(
-        workload=WORKLOAD, revision="1", arm=arm, task=task.name, task_digest=task.digest, params=identity
+        workload=WORKLOAD, revision="1", arm=arm, task=task.name, task_digest=task.digest,
+        params=canonical_json(identity),
     )  # fmt: skip
     settings = {"model": entry.model}
     return Cell(index, Arm(arm, settings, base=arm), task, {**params, **task.params}, rollouts, ids.run_id)
