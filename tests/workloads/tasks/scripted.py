@@ -224,7 +224,8 @@ def _event(data: Json | str, name: str | None = None) -> bytes:
 def _words(text: str) -> list[str]:
     """Text in pieces, as a model would stream it."""
     parts = text.split(" ")
-    return [part if index == len(parts) - 1 else part + " " for index, part in enumerate(parts) if part or index]
+    pieces = [f"{part} " for part in parts[:-1]] + parts[-1:]
+    return [piece for piece in pieces if piece]
 
 
 def _chat(model: ScriptedModel, body: Json) -> Spoken:
