@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +79,56 @@ def test_a_wrong_file_is_one_line_and_exit_code_2(bakeoff: Bakeoff, name: str, c
     refused = bakeoff("compare", name)
     assert refused.exit_code == 2 and message in refused.stderr
     assert len(refused.stderr.splitlines()) == 1 and "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["x.eval", "x.json", "x.wandb", "x.csv"])
+def test_a_pipe_is_not_waited_for(bakeoff: Bakeoff, name: str) -> None:
+    Path("logs").mkdir()
+    os.mkfifo(Path("logs", name))
+    named = bakeoff("compare", Path("logs", name))
+    assert named.exit_code == 2 and f"{name}: is a pipe or a device; write what it gives into a file" in named.stderr
+    beside = bakeoff("compare", "logs")
+    assert beside.exit_code == 2 and len(beside.stderr.splitlines()) == 1
+
+
+def test_json_that_is_nested_beyond_what_can_be_read_is_one_line(bakeoff: Bakeoff) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    for name, text in (
+        ("eval.json", '{"results": {"version": 3, "results": ' + deep + "}}"),
+        ("log.json", '{"version": 2, "status": "success", "eval": {"a": ' + deep + "}}"),
+    ):
+        Path(name).write_text(text)
+        refused = bakeoff("compare", name)
+        assert refused.exit_code == 2 and len(refused.stderr.splitlines()) == 1, refused.output
+        assert name in refused.stderr
+
+
+def test_a_directory_whose_name_is_not_utf8_is_read(bakeoff: Bakeoff) -> None:
+    directory = os.fsdecode(b"logs-\xff")
+    shutil.copytree(FIXTURES / "inspect" / "skill", directory)
+    assert "read 12 samples x 2 logs of Inspect" in bakeoff("compare", directory).stdout
+
+
+@pytest.mark.parametrize(("other", "entry", "tool"), [
+    ("harbor/models", "models", "Harbor"), ("hyperfine/sleeps.json", "sleeps.json", "hyperfine"), ("tensorboard", "tensorboard", "training logs"),
+])  # fmt: skip
+def test_files_of_a_second_tool_in_a_directory_are_named_as_not_read(
+    bakeoff: Bakeoff, other: str, entry: str, tool: str
+) -> None:
+    shutil.copytree(FIXTURES / "inspect" / "skill", "mixed")
+    assert "is read of" not in bakeoff("compare", "mixed").stdout
+    source = FIXTURES / other
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, Path("mixed", entry))
+    shown = bakeoff("compare", "mixed").stdout
+    assert f"only Inspect is read of mixed; mixed/{entry} is of {tool}: name it to read that" in shown
+    assert "read 12 samples x 2 logs of Inspect" in shown
+
+
+def test_renamed_logs_in_json_are_found_in_their_directory(bakeoff: Bakeoff) -> None:
+    Path("renamed").mkdir()
+    for number, path in enumerate((FIXTURES / "inspect" / "epochs").iterdir()):
+        shutil.copy(path, Path("renamed", f"run{number}.json"))
+    assert "read 16 samples x 2 logs of Inspect" in bakeoff("compare", "renamed").stdout
 
 
 def test_a_directory_of_nothing_says_which_formats_were_tried(bakeoff: Bakeoff) -> None:

@@ -48,7 +48,7 @@ def slug(text: str, limit: int = 48, *, unwanted: re.Pattern[str] = _NOT_IN_NAME
     """`text` as part of a file name of at most `limit` bytes: anything but letters, digits and `-_.+=` becomes `_`."""
     # No leading dot (hidden), no leading dash (an option), and never empty.
     name = unwanted.sub("_", text).strip("_.").lstrip("-_.") or "_"
-    return name.encode()[:limit].decode(errors="ignore")
+    return name.encode(errors="surrogateescape")[:limit].decode(errors="ignore") or "_"
 
 
 def run_id_in(source: Path, text: str) -> RunId:

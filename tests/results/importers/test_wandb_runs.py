@@ -133,7 +133,7 @@ class TestApi:
 def test_logs_beside_the_runs_of_w_and_b_are_named_as_not_read(read: Callable[..., Results], tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(FIXTURES / "wandb", project / "wandb")
-    assert not any("only W&B runs" in note for note in read(project).notes)
+    assert not any("is read of" in note for note in read(project).notes)
     shutil.copytree(FIXTURES / "tensorboard" / "slow_s0", project / "runs" / "slow_s0")
-    notes = [note for note in read(project).notes if "only W&B runs" in note]
-    assert notes == [f"only W&B runs of {project} are read; {project / 'runs'} has logs, too: name it to read those"]
+    notes = [note for note in read(project).notes if "is read of" in note]
+    assert notes == [f"only wandb is read of {project}; {project / 'runs'} is of training logs: name it to read that"]

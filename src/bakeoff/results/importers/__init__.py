@@ -202,10 +202,13 @@ class Importers:
 
     def claim(self, path: Path) -> Claim | None:
         """Find who reads `path`: the first importer that claims anything there; None when nobody does."""
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(f"{path}: is a pipe or a device; write what it gives into a file, and name that")
         claims: list[Claim] = []
         # Dialects are imported for directories only: that takes longer than reading a table.
         for importer in chain(self._first, self._of_directories if path.is_dir() else ()):
-            if paths := tuple(importer.claims(path)):
+            # A pipe that is named like a log would keep us waiting for whoever writes into it.
+            if paths := tuple(each for each in importer.claims(path) if _can_be_read(each)):
                 claims.append(Claim(importer, paths))
                 if not isinstance(importer, PlugIn):
                     break  # ours are ordered so that the first is right
@@ -214,23 +217,30 @@ class Importers:
         first, *others = claims
         names = " and ".join(repr(other.importer.name) for other in others)
         notes = [f"{path}: read by the importer {first.importer.name!r}; {names} would read it, too"] if others else []
-        return replace(first, notes=(*self._notes, *notes, *self._beside_wandb(path, first)))
+        return replace(first, notes=(*self._notes, *notes, *self._beside(path, first)))
 
-    def _beside_wandb(self, path: Path, claim: Claim) -> list[str]:
-        """Say which entry of a directory has logs that are not read, because the directory has W&B's runs, too."""
-        if claim.importer.name != "wandb" or not path.is_dir():
+    def _beside(self, path: Path, claim: Claim) -> list[str]:
+        """Name an entry of a directory that another importer would read, and that is not read with the others."""
+        if not path.is_dir() or path in claim.paths or isinstance(claim.importer, PlugIn | Editions):
             return []
-        entries = [entry for entry in sorted(path.iterdir()) if entry not in claim.paths[0].parents]
-        logs = [entry for entry in entries if self._is_log(entry)]
-        return [f"only W&B runs of {path} are read; {logs[0]} has logs, too: name it to read those"] if logs else []
+        read = {each.relative_to(path).parts[0] for each in claim.paths if each.is_relative_to(path)}
+        for entry in sorted(path.iterdir()):
+            if entry.name in read or entry.name.startswith("."):
+                continue
+            importers = chain(self._first, self._of_directories if entry.is_dir() else ())
+            if other := next(
+                (each for each in importers if self._reads(each, entry) and each is not claim.importer), None
+            ):
+                return [
+                    f"only {claim.importer.name} is read of {path}; {entry} is of {other.name}: name it to read that"
+                ]
+        return []
 
-    def _is_log(self, path: Path) -> bool:
-        from bakeoff.results.importers.directories import LOGS
-        from bakeoff.results.importers.training_logs import TrainingFiles
+    def _reads(self, importer: Importer, path: Path) -> bool:
+        """Whether an importer finds logs of its tool at a path. A table may be anything, such as a summary of what is read."""
+        from bakeoff.results.importers.tables import Tables
 
-        if path.is_dir():
-            return any(importer.claims(path) for importer in self._of_directories)
-        return path.name in LOGS or bool(TrainingFiles().claims(path))
+        return not isinstance(importer, Tables) and any(map(_can_be_read, importer.claims(path)))
 
     def tried(self, path: Path) -> str:
         """Say which formats nobody found at `path`, and why the nearest one does not fit."""
@@ -244,6 +254,11 @@ class Importers:
         # Inspect has a reason for every directory and every .json, so that of another format is closer.
         near.sort(key=lambda reason: reason.startswith("Inspect:"))
         return f"tried {names}" + (f"; nearest is {near[0]}" if near else "")
+
+
+def _can_be_read(path: Path) -> bool:
+    """Whether a path is a file, a directory, or the name of something that is not on this machine."""
+    return path.is_file() or path.is_dir() or not path.exists()
 
 
 def of_dialects() -> Iterator[Importer]:
@@ -298,7 +313,7 @@ def _one_line(name: str, items: Iterable[Item], watched: _Watched) -> Iterator[I
     """Yield what an importer reads. A file whose fields are of other types than its tool writes is a UsageError of one line."""
     try:
         yield from items
-    except (ValueError, OSError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, OSError, LookupError, TypeError, AttributeError, RecursionError) as error:
         lines = str(error).splitlines() or [""]
         raise UsageError(
             f"{watched.last}: is not as {name} writes it, or was changed: {type(error).__name__}: {lines[0]}"

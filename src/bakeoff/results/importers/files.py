@@ -50,10 +50,13 @@ def read_json(path: str) -> dict[str, Any] | None:
 def decode_object(data: bytes) -> dict[str, Any]:
     """An object from JSON. Raises ValueError for anything else."""
     try:
-        return _decode(data)
-    except msgspec.DecodeError:
-        # Python's own writer puts NaN and Infinity, which the JSON standard and msgspec refuse.
-        content = json.loads(data)
+        try:
+            return _decode(data)
+        except msgspec.DecodeError:
+            # Python's own writer puts NaN and Infinity, which the JSON standard and msgspec refuse.
+            content = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError("a JSON object was expected")
     return content
@@ -107,8 +110,10 @@ def read_whole_lines(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 
 def first_bytes(path: Path, size: int) -> bytes:
-    """The start of a file; nothing where it cannot be opened."""
+    """The start of a file; nothing where it cannot be opened, or where reading would wait for a writer, as of a pipe."""
     try:
+        if not path.is_file():
+            return b""
         with path.open("rb") as file:
             return file.read(size)
     except OSError:

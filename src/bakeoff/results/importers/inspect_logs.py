@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from bakeoff.errors import UsageError
-from bakeoff.results.importers.files import seconds
+from bakeoff.results.importers.files import first_bytes, seconds
 from bakeoff.results.importers.foreign import (
     DIRECTORY,
     ForeignRun,
@@ -126,7 +126,8 @@ class InspectLogs:
 
     def claims(self, path: Path) -> list[Path]:
         if path.is_dir():
-            return sorted(_logs_below(path))
+            # Below the directory only names with a time are opened: a job of another tool has thousands of JSON files.
+            return sorted({*_logs_below(path), *filter(_begins_like_a_log, path.glob("*.json"))})
         return [path] if path.suffix == ".eval" or (path.suffix == ".json" and _begins_like_a_log(path)) else []
 
     def misses(self, path: Path) -> str | None:
@@ -200,11 +201,7 @@ def _logs_below(directory: Path) -> Iterator[Path]:
 
 
 def _begins_like_a_log(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return FIRST.match(file.read(200)) is not None
-    except OSError:
-        return False
+    return FIRST.match(first_bytes(path, 200)) is not None
 
 
 # -- one file

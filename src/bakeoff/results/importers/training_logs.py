@@ -139,8 +139,8 @@ def _files(root: Path) -> Iterator[Path]:
     """Yield the files of trainers below a directory, without following links."""
     for folder, _, names in walk(root):
         for name in sorted(names):
-            if _is_log(name):
-                yield Path(folder) / name
+            if _is_log(name) and (path := Path(folder, name)).is_file():
+                yield path
 
 
 def _find(root: Path) -> list[Run]:
