@@ -7,7 +7,7 @@ BENCHMARKS := $(filter-out benchmarks/table.py benchmarks/calibration.py benchma
 .DEFAULT_GOAL := help
 # Selects the tests that need only Python; pyproject.toml explains the markers.
 ANYWHERE := not (slow or root or apt or npm or trainers or launchers or browser or daemon)
-.PHONY: help demo check test for-tests coverage lint docs site structure bench figures calibration release clean
+.PHONY: help demo check test what-it-needs install-and-lint all-tests for-tests coverage lint docs site structure bench figures calibration release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -21,9 +21,17 @@ demo: ## install into .venv, run the example experiment, show its verdicts and w
 check: lint ## run lint, type checks, and the quick tests that need only Python: no root, apt, npm, browser or daemon
 	$(PYTEST) -n $(shell nproc) -m "$(ANYWHERE)" # quick tests hardly wait, and each worker takes its time to start
 
-test: ## install what the tests need, run every check and every test
+# Parts are targets of their own, in this order, so that make's last line names the one that failed.
+test: what-it-needs install-and-lint all-tests ## say what is needed, install it, run every check and every test
+
+what-it-needs:
+	@scripts/test-needs.sh
+
+install-and-lint:
 	@[ -x $(BIN)/python ] || scripts/create-venv.sh # both of the following use it
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target for-tests lint
+
+all-tests: install-and-lint
 	$(PYTEST)
 
 for-tests:

@@ -101,7 +101,6 @@ def test_a_batch_script_is_valid_bash_and_keeps_other_users_out_of_its_cluster(f
         (["--to", "sky", "--option", "resource.infra=aws"], "no such key; did you mean 'resources'"),
         (["--to", "sky", "--option", "resources"], "write KEY=VALUE"),
         (["--to", "sky", "--option", "num_nodes.more=1"], "num_nodes is a value, not a table"),
-        (["--to", "sky", "--gpus", "2"], "resources.accelerators=A100:2"),
         (["--to", "slurm", "--time", "soon"], "--time"),
         (["--to", "slurm", "--memory", "much"], "--memory"),
         (["--to", "slurm", "--nodes", "0"], "--nodes"),
@@ -110,6 +109,13 @@ def test_a_batch_script_is_valid_bash_and_keeps_other_users_out_of_its_cluster(f
 def test_a_wrong_call_names_the_option_and_the_fix(far: Lab, options: list[str], message: str) -> None:
     done = launch(far, "--dry-run", *options)
     assert done.returncode == 2 and message in done.stderr, done.stderr
+
+
+def test_gpus_without_a_kind_are_any_that_skypilot_finds_cheapest(far: Lab) -> None:
+    done = launch(far, "--dry-run", "--to", "sky", "--gpus", "4")
+    assert done.returncode == 0 and "accelerators:\n" in done.stdout and "L4: 4\n" in done.stdout, done.stderr
+    chosen = launch(far, "--dry-run", "--to", "sky", "--gpus", "4", "--option", "resources.accelerators=A100:4")
+    assert "A100:4" in chosen.stdout and "L4" not in chosen.stdout
 
 
 def test_a_key_that_is_not_set_is_named_before_anything_starts(lab: Lab) -> None:

@@ -231,6 +231,9 @@ def test_the_smoke_sweep_leaves_the_files_its_users_expect(call: Callable[..., R
     assert meta is not None and meta["exit_code"] == 0
     assert meta["cmd"][:4] == ["bakeoff", "schedsim", "--workflows", "5"] and "--disable_hedging" in meta["cmd"]
     assert (run / "stdout.txt").read_text().startswith("agent_sched_sim config:")
+    assert {(path / "stderr.txt").read_text() for path in home.iterdir()} == {""}, "there, and empty, as the original's"
+    shown = call("compare", "smoke")  # without --root, although the results are in bench_runs
+    assert shown.exit_code == 3 and "flow_time_mean_ms" in shown.stdout, shown.output
     again = schedsim(*meta["cmd"][2:-1], "again")
     assert again.exit_code == 0
     for name in ("summary.csv", "workflows.csv", "tiers.csv", "trace.json"):

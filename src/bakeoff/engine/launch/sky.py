@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.engine.launch.job import Job, as_yaml, install_line, require, set_options
-from bakeoff.errors import BakeoffError, UsageError
+from bakeoff.errors import BakeoffError
 
 _RESULTS = "bakeoff-runs"
 """Below the home directory of the cluster's first node."""
@@ -27,6 +27,11 @@ code=0
 exit $code
 """
 """SkyPilot has a Ray of its own on each node, which its scripts leave alone."""
+
+
+ANY_GPU = ("L4", "A10G", "L40S", "A100", "A100-80GB", "H100")
+"""Accelerators of which SkyPilot takes the cheapest that it finds, for `--gpus N` without a kind
+(https://docs.skypilot.co/en/latest/reference/yaml-spec.html, `resources.accelerators` as a table)."""
 
 
 class Sky:
@@ -53,10 +58,7 @@ class Sky:
             tree["secrets"] = dict.fromkeys(job.secrets)
         set_options(tree, job.options, _KEYS)
         if job.gpus and "accelerators" not in resources:
-            raise UsageError(
-                f"runs take GPUs ({job.gpus} for each node), and SkyPilot has to know which: "
-                f"--option resources.accelerators=A100:{job.gpus}"
-            )
+            resources["accelerators"] = dict.fromkeys(ANY_GPU, job.gpus)
         return as_yaml(tree)
 
     def commands(self, job: Job, path: Path) -> list[str]:

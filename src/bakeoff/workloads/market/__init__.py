@@ -12,7 +12,7 @@
 | `play` | an episode; one agent from first to last tick, compared with the Bayes player |
 | `journal` | what a seat saw, did and earned, and how it behaved: its trajectory and its ledger |
 | `metrics` | what an episode says about a seat: its metrics, and the formulas of the scores |
-| `outputs` | the files of a run, and of several |
+| `outputs`, `result_files` | the files of a run, and of several; the same as results to compare |
 | `pages` | its pages in the report |
 | `serve` | the world for agents that connect from outside |
 | `envs` | as environments for reinforcement learning |

@@ -6,6 +6,7 @@ needed: every `bakeoff run` imports this module to find out in which dialect a f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,11 +14,12 @@ from bakeoff.spec.experiment import Analysis
 from bakeoff.spec.registry import Dialect, IdentifiedRun
 
 if TYPE_CHECKING:
+    from bakeoff.engine.session import Session
     from bakeoff.records.layout import EditionPaths
     from bakeoff.records.recorded import Recorded
     from bakeoff.results.columns import Sheet
     from bakeoff.spec.plan import Plan
-    from bakeoff.workloads.schedsim.sweep_files import Sweeps
+    from bakeoff.workloads.schedsim.sweep_files import BothStreams, Sweeps
 
 DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = dict.fromkeys(
     (
@@ -60,6 +62,12 @@ class SweepDialect(Dialect):
     def meta(self, params: dict[str, Any], run: IdentifiedRun) -> dict[str, Any]:
         """The sweep runner counts the seed among the parameters."""
         return {**params, "seed": run.seed}
+
+    def observers(self, session: Session) -> Sequence[BothStreams]:
+        """The original leaves both files of output in every run's directory, also when nothing was written."""
+        from bakeoff.workloads.schedsim.sweep_files import BothStreams
+
+        return [BothStreams(session.edition.paths)]
 
     def after_begin(self, paths: EditionPaths) -> None:
         """Its users look for `runs/`, `aggregate/` and `report/` right below the experiment."""

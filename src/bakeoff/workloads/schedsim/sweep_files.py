@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bakeoff.errors import UsageError
+from bakeoff.records.layout import EditionPaths
 from bakeoff.records.recorded import Recorded
-from bakeoff.records.rundir import META
+from bakeoff.records.run import Attempt
+from bakeoff.records.rundir import META, STDERR, STDOUT
 from bakeoff.results.columns import Column, Sheet
 from bakeoff.results.frame import read_table, typed
 from bakeoff.results.importers.directories import checked_run_id, read_each, read_own_run, run_directories
@@ -242,3 +245,22 @@ def _sheet(columns: Mapping[str, Column]) -> Sheet:
     rest = sorted(set(columns) - set(FIRST))
     empty = typed([None] * len(next(iter(columns.values()))))
     return Sheet({name: columns.get(name, empty) for name in (*first, *rest)})
+
+
+class BothStreams:
+    """An observer that adds the empty ones of `stdout.txt` and `stderr.txt` to directories of runs that have ended."""
+
+    def __init__(self, paths: EditionPaths) -> None:
+        self._paths = paths
+
+    def finished(self, attempt: Attempt) -> None:
+        directory = self._paths.run(attempt.run_id)
+        for name in (STDOUT, STDERR) if directory.is_dir() else ():
+            with suppress(OSError):  # it is there, with what the run wrote
+                (directory / name).touch(exist_ok=False)
+
+    def tick(self, running: Sequence[Attempt]) -> None:
+        """Nothing to do: files are added when a run has ended."""
+
+    def close(self) -> None:
+        """Nothing to do."""
