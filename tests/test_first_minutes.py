@@ -86,6 +86,19 @@ def test_a_stranger_gets_verdicts_in_an_empty_directory(stranger: Stranger, envi
     assert misspelt.returncode == 2 and "did you mean 'old.py'?" in misspelt.stderr
 
 
+def test_errors_name_the_command_that_works_from_where_bakeoff_was_installed(environment: Path) -> None:
+    (wheel,) = environment.parent.glob("bakeoff-*.whl")
+    ask = [str(environment / "bin/python"), "-c", "from bakeoff.errors import install; print(install('market'))"]
+    assert subprocess.run(ask, capture_output=True, text=True).stdout == f"pip install '{wheel}[market]'\n"
+    (record,) = environment.glob("lib/python*/site-packages/bakeoff-*.dist-info/direct_url.json")
+    known = record.read_text()
+    try:
+        record.write_text(known.replace(str(wheel), "/gone/bakeoff.whl"))
+        assert subprocess.run(ask, capture_output=True, text=True).stdout == "pip install llvmlite numba\n"
+    finally:
+        record.write_text(known)
+
+
 SMALLER = {
     "gridworld": ("steps=2048", "held_out=4", "envs=8"),
     "language": ("warm_steps=10", "steps=1", "eval_prompts=8"),

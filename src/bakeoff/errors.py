@@ -120,3 +120,29 @@ def missing_extra(error: ImportError) -> str | None:
                 return extra
         frame = frame.tb_next
     return extras[0] if extras else None
+
+
+def install(extra: str) -> str:
+    """The command that adds an extra to this installation: from where it came, which may be a directory or a wheel."""
+    from importlib.metadata import PackageNotFoundError, distribution
+    from json import loads
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        text = distribution("bakeoff").read_text("direct_url.json")  # PEP 610; an index leaves none
+    except PackageNotFoundError:
+        text = None
+    if text is None:
+        return f"pip install 'bakeoff[{extra}]'"
+    origin = loads(text)
+    place = Path(unquote(urlsplit(origin["url"]).path))
+    if origin["url"].startswith("file:") and place.exists():
+        editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+        return f"pip install {editable}'{place}[{extra}]'"
+    if "vcs_info" in origin:
+        version = origin["vcs_info"]
+        return f"pip install 'bakeoff[{extra}] @ {version['vcs']}+{origin['url']}@{version['commit_id']}'"
+    if origin["url"].startswith("http"):
+        return f"pip install 'bakeoff[{extra}] @ {origin['url']}'"
+    return f"pip install {' '.join(EXTRAS[extra])}"  # the directory or wheel is gone

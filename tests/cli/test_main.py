@@ -21,6 +21,7 @@ from click.testing import Result
 import bakeoff as package
 from bakeoff import plugins
 from bakeoff.cli import VERBS, main
+from bakeoff.errors import install
 from bakeoff.records.edition import Edition
 from support.processes import LONG
 
@@ -105,7 +106,7 @@ def test_a_package_that_only_some_verbs_need_is_told_with_the_way_to_get_it(
     monkeypatch.delitem(sys.modules, "bakeoff.workloads.market.serve.mcp", raising=False)
     result = bakeoff("market", "mcp")
     assert result.exit_code == 2
-    assert "error: this needs the package mcp_types: pip install 'bakeoff[agents]'" in result.stderr
+    assert "error: this needs the package mcp_types: " + install("agents") in result.stderr
 
 
 def test_an_interrupt_ends_with_130(make_edition: MakeEdition, tmp_path: Path) -> None:

@@ -155,12 +155,12 @@ class Verbs(click.Group):
         except OSError as error:
             ctx.exit(_output_error(error))
         except ModuleNotFoundError as error:
-            from bakeoff.errors import missing_extra
+            from bakeoff.errors import install, missing_extra
 
             extra = missing_extra(error)
             if extra is None:
                 raise
-            _fail(ctx, f"this needs the package {error.name}: pip install 'bakeoff[{extra}]'", 2)
+            _fail(ctx, f"this needs the package {error.name}: {install(extra)}", 2)
         except (click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:

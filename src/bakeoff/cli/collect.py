@@ -9,7 +9,7 @@ import click
 
 from bakeoff.cli.display import print_json
 from bakeoff.cli.options import FILE, experiment_options, find_experiment, json_option, root_option
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 
 
 @click.command()
@@ -45,7 +45,7 @@ def command(
         path = csv or default_csv(source.directory)
     parquet = write(table, path)
     if parquet is None:
-        click.echo("no Parquet file was written: it needs Polars: pip install 'bakeoff[frames]'", err=True)
+        click.echo(f"no Parquet file was written: it needs Polars: {install('frames')}", err=True)
     for problem in problems:
         click.echo(f"cannot be read: {problem}", err=True)
     if as_json:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from bakeoff.cli import print_note
-from bakeoff.errors import EXTRAS, UsageError, did_you_mean
+from bakeoff.errors import EXTRAS, UsageError, did_you_mean, install
 from bakeoff.plugins import load_all
 from bakeoff.spec.starters import STARTERS, Starter
 
@@ -55,7 +55,7 @@ def command(file: Path | None, template: str | None) -> None:
     beside = sorted({place.relative_to(target.parent).parts[0] for place in contents if place != target})
     click.echo(f"wrote {target}" + (f", and beside it {', '.join(beside)}" if beside else ""))
     if chosen.extra is not None and (missing := [name for name in EXTRAS[chosen.extra] if find_spec(name) is None]):
-        click.echo(f"its runs need {', '.join(missing)}: pip install 'bakeoff[{chosen.extra}]'")
+        click.echo(f"its runs need {', '.join(missing)}: {install(chosen.extra)}")
     calls = [f"bakeoff {verb.format(file=shlex.quote(str(target)))}" for verb in chosen.verbs]
     click.echo(f"next: {calls[0]}" + "".join(f", then {call}" for call in calls[1:]))
 

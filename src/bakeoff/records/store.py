@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError
+from bakeoff.errors import Damaged, LeaseHeld, StorageError, UsageError, install
 from bakeoff.records.files import on_network, refused
 from bakeoff.records.layout import STAMP
 from bakeoff.records.schema import LOCK, TABLE_NAMES, VERSION, create_tables
@@ -354,7 +354,7 @@ def _postgres(url: str) -> Database:
     try:
         import psycopg
     except ImportError as error:
-        raise UsageError("a PostgreSQL store needs psycopg: pip install 'bakeoff[postgres]'") from error
+        raise UsageError(f"a PostgreSQL store needs psycopg: {install('postgres')}") from error
 
     def open_connection() -> Any:
         return psycopg.connect(url, autocommit=True)  # transactions are begun explicitly, as with SQLite

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.text import csv_text
 
 if TYPE_CHECKING:
@@ -352,4 +352,4 @@ def has_polars() -> bool:
 def require_polars(what: str) -> None:
     """Raise UsageError for something that needs Polars where it is not installed."""
     if not has_polars():
-        raise UsageError(f"{what} needs Polars: pip install 'bakeoff[frames]'")
+        raise UsageError(f"{what} needs Polars: {install('frames')}")

@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import BakeoffError, InfraError, UsageError
+from bakeoff.errors import BakeoffError, InfraError, UsageError, install
 from bakeoff.records.layout import atomic_write
 from bakeoff.sandbox import cache, images, syscalls
 from bakeoff.sandbox.base import BoxSpec, Image
@@ -67,7 +67,7 @@ class Docker:
             sdk = import_module("docker")
         except ImportError:
             raise InfraError(
-                "the Python package docker is not installed; install it with pip install 'bakeoff[docker]'"
+                f"the Python package docker is not installed; install it with {install('docker')}"
             ) from None
         address = self._address()
         if address.startswith("unix://"):  # the SDK leaves sockets open when nothing answers, so try first

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import BakeoffError, InfraError, UsageError
+from bakeoff.errors import BakeoffError, InfraError, UsageError, install
 from bakeoff.sandbox import archives, cache, images
 from bakeoff.sandbox.base import Box, BoxSpec, Command, CommandResult, Image, LeftOut, Streams, box_path, refuse_runtime
 from bakeoff.sandbox.files import Owner
@@ -40,7 +40,7 @@ class Modal:
         try:
             modal = import_module("modal")
         except ImportError:
-            return "the Python package modal is not installed; install it with pip install 'bakeoff[modal]'"
+            return f"the Python package modal is not installed; install it with {install('modal')}"
         config = import_module("modal.config").config
         if not (config.get("token_id") and config.get("token_secret")):
             return f"modal {modal.__version__} is installed but has no account; run `modal token new`"

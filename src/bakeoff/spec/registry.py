@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from bakeoff import plugins
-from bakeoff.errors import UsageError, did_you_mean, missing_extra
+from bakeoff.errors import UsageError, did_you_mean, install, missing_extra
 from bakeoff.spec.identity import RunId
 from bakeoff.spec.workload import CommandWorkload, Workload
 
@@ -135,7 +135,7 @@ def load(group: str, name: str, noun: str) -> Any:
         return plugins.load(entries[name])
     except (ImportError, AttributeError) as error:
         extra = missing_extra(error) if isinstance(error, ImportError) else None
-        fix = f"; pip install 'bakeoff[{extra}]'" if extra else ""
+        fix = f"; {install(extra)}" if extra else ""
         raise UsageError(f"{noun} {name!r} ({entries[name]}) cannot be imported: {error}{fix}") from error
 
 

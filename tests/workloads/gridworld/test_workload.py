@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.records.rundir import set_aside
 from bakeoff.workloads.gridworld.levels import find_level
 from bakeoff.workloads.gridworld.outputs import load_policy
@@ -339,4 +339,4 @@ def test_without_a_package_the_extra_is_named(lab: Lab, package: str) -> None:
     lab.write("hidden/sitecustomize.py", hide)
     lab.environment["PYTHONPATH"] = str(lab.place / "hidden")
     lab.experiment(f'workload = "gridworld"\n[params]\n{toml()}')
-    assert "pip install 'bakeoff[gridworld]'" in lab.cli("run", "trial.toml", code=2).stderr
+    assert install("gridworld") in lab.cli("run", "trial.toml", code=2).stderr

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.records.protobuf import fields
 from bakeoff.results.importers import ONLINE
 from bakeoff.results.importers.foreign import ForeignRun, Item, Outcome, Reading, Source
@@ -42,9 +42,7 @@ def _package() -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise UsageError(
-            "reading W&B runs from a server needs the wandb package: pip install 'bakeoff[wandb]'"
-        ) from error
+        raise UsageError(f"reading W&B runs from a server needs the wandb package: {install('wandb')}") from error
     return wandb
 
 

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 
 try:
     import gymnasium
 except ModuleNotFoundError as error:
-    raise UsageError("environments need gymnasium: pip install 'bakeoff[environments]'") from error
+    raise UsageError(f"environments need gymnasium: {install('environments')}") from error
 
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded

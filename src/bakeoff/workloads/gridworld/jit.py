@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 
 try:
     from bakeoff.workloads.jit import Kernels, kernel
 except ModuleNotFoundError as error:
-    raise UsageError(f"the gridworld needs the package {error.name}: pip install 'bakeoff[gridworld]'") from error
+    raise UsageError(f"the gridworld needs the package {error.name}: {install('gridworld')}") from error
 
 __all__ = ["Kernels", "compiling_once", "entry", "kernel"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from bakeoff.errors import Problem, UsageError
+from bakeoff.errors import Problem, UsageError, install
 from bakeoff.spec.workload import Outcome, RunContext, Scalar
 from bakeoff.workloads.gridworld.capacity import TRAINED, capacity
 from bakeoff.workloads.gridworld.levels import find_level
@@ -45,7 +45,7 @@ class GridworldWorkload:
         """Raise UsageError if a package is missing."""
         for package in ("numba", "torch"):
             if find_spec(package) is None:
-                raise UsageError(f"the gridworld needs the package {package}: pip install 'bakeoff[gridworld]'")
+                raise UsageError(f"the gridworld needs the package {package}: {install('gridworld')}")
 
     def check_plan(self, plan: Plan, env: Mapping[str, str]) -> Iterator[Problem]:
         """Policies that cannot be found, evaluations that are missing, and arms that are not of the same size."""

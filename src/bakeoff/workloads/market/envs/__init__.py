@@ -6,12 +6,12 @@
 | `pettingzoo_env` | `MarketParallelEnv`: several seats in one world, with sealed orders |
 """
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 
 try:
     import gymnasium
 except ModuleNotFoundError as error:
-    raise UsageError("environments need gymnasium: pip install 'bakeoff[environments]'") from error
+    raise UsageError(f"environments need gymnasium: {install('environments')}") from error
 
 ENV_ID = "bakeoff/Market-v0"
 

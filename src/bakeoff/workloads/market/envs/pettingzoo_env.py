@@ -14,7 +14,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.workloads.market.envs.gymnasium_env import LIMIT, Actions, ScenarioLike, Shape, rendered
 from bakeoff.workloads.market.scenario import LARGEST_SEED
 from bakeoff.workloads.market.world import layout as at
@@ -26,7 +26,7 @@ from bakeoff.workloads.market.world.world import World
 try:
     from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 except ModuleNotFoundError as error:
-    raise UsageError("MarketParallelEnv needs pettingzoo: pip install 'bakeoff[environments]'") from error
+    raise UsageError(f"MarketParallelEnv needs pettingzoo: {install('environments')}") from error
 
 _SIDES = {1: "YES", -1: "NO"}
 _WAYS = {1: "LONG", -1: "SHORT"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 
 try:
     from bakeoff.workloads.jit import Kernels, as_bits, as_float, kernel, prefetch, row
 except ModuleNotFoundError as error:
-    raise UsageError(f"the market world needs the package {error.name}: pip install 'bakeoff[market]'") from error
+    raise UsageError(f"the market world needs the package {error.name}: {install('market')}") from error
 
 __all__ = ["as_bits", "as_float", "compiling_once", "entry", "kernel", "prefetch", "row"]
 

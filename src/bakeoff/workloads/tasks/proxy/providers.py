@@ -31,7 +31,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from bakeoff.errors import UsageError
+from bakeoff.errors import UsageError, install
 from bakeoff.spec.formats import MissingVariable, expand, variables
 from bakeoff.workloads.tasks.proxy.prices import PriceList
 from bakeoff.workloads.tasks.proxy.shared import Rates
@@ -183,8 +183,7 @@ def check_installed() -> None:
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"an agent that calls a model needs the Python packages {', '.join(missing)}\n"
-            "  fix: pip install 'bakeoff[tasks]'"
+            f"an agent that calls a model needs the Python packages {', '.join(missing)}\n  fix: {install('tasks')}"
         )
 
 
