@@ -336,6 +336,9 @@ def answer(results: Results, question: Variance) -> VarianceAnswer:
         statistics = {AREA: Summary(type="auc", window=window), SLOPE: Summary(type="slope", window=window)}
     elif question.summary is not None and question.summary.window is not None:
         raise UsageError(f"--window cuts a series, and {metric!r} was not logged by step")
+    if set(question.arms) <= {row.arm for row in results.rows} and question.arms:
+        # Series of the others may be such that nothing can be made of them: one that is not trained has a single step.
+        results = replace(results, rows=[row for row in results.rows if row.arm in question.arms])
     observed = {
         label: observe(results, metric, analysis.model_copy(update={"summary": summary}))
         for label, summary in statistics.items()
