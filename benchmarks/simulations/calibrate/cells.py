@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.special as sp
 
 from bakeoff.spec.experiment import Analysis
-from bakeoff.stats.decision import crossed_test, decide
+from bakeoff.stats.decision import crossed_test, decide, runs_test, seeds_over_tasks_test
 from bakeoff.stats.power import minimum_detectable_effect
 from bakeoff.stats.robust import Statistic
 from calibrate import followers, habits, looking, peers, pooled
@@ -315,16 +315,20 @@ class Absent:
 
     name: str
     share: float = 0.0
-    """Of cells that are absent at random; every task and seed keeps one."""
+    """Of cells that are absent at random; every seed keeps one, and tasks without any vanish."""
     thin_seed: bool = False
     """The last seed was run on a fifth of the tasks only."""
     thin_task: bool = False
     """The last task was run with one seed only."""
+    corner: bool = False
+    """The later half of the seeds was not run on the later half of the tasks."""
 
     def run(self, rng: Rng, tasks: int, seeds: int) -> npt.NDArray[np.bool_]:
         run = rng.random((tasks, seeds)) >= self.share
-        while not (run.any(axis=0).all() and run.any(axis=1).all()):
+        while not run.any(axis=0).all():
             run = rng.random((tasks, seeds)) >= self.share
+        if self.corner:
+            run[tasks // 2 :, seeds // 2 :] = False
         if self.thin_seed:
             run[max(1, tasks // 5) :, -1] = False
         if self.thin_task:
@@ -334,16 +338,50 @@ class Absent:
         return run
 
 
-def _count_absent(rng: Rng, replicates: int, grid: Grid, absent: Absent) -> Counts:
-    """better + worse of tables with absent cells; each is drawn anew."""
+def _count_absent(rng: Rng, replicates: int, grid: Grid, absent: Absent, fixed: bool = False) -> Counts:
+    """better + worse of tables with absent cells; each is drawn anew. On fixed tasks every task keeps two."""
     batch = grid.draw(rng, replicates)
     d = (batch.arm("B") - batch.arm("A")).mean(axis=3)
     decided = np.zeros(replicates)
     for r in range(replicates):
-        table = np.where(absent.run(rng, grid.tasks, grid.seeds), d[r], np.nan)
-        (decision,) = decide([crossed_test(table)], ALPHA)
+        run = absent.run(rng, grid.tasks, grid.seeds)
+        while fixed and run.sum(axis=1).min() < 2:
+            run = absent.run(rng, grid.tasks, grid.seeds)
+        table = np.where(run, d[r], np.nan)[run.any(axis=1)]
+        (decision,) = decide([seeds_over_tasks_test(table) if fixed else crossed_test(table)], ALPHA)
         decided[r] = decision.verdict in ("better", "worse")
     return {"decided": decided}
+
+
+def _count_runs(rng: Rng, replicates: int, tasks: int, runs: tuple[int, int], by_run: float, absent: float) -> Counts:
+    """better + worse of arms that do not differ on average, each with runs of its own; effects differ by task."""
+    decided = np.zeros(replicates)
+    for r in range(replicates):
+        arms = []
+        for count in runs:
+            values = (
+                rng.normal(size=(tasks, 1)) + by_run * rng.normal(size=(1, count)) + rng.normal(size=(tasks, count))
+            )
+            run = rng.random(values.shape) >= absent
+            while run.sum(axis=1).min() < 2 or not run.any(axis=0).all():
+                run = rng.random(values.shape) >= absent
+            arms.append(np.where(run, values, np.nan))
+        (decision,) = decide([runs_test(*arms)], ALPHA)
+        decided[r] = decision.verdict in ("better", "worse")
+    return {"decided": decided}
+
+
+def runs_as_units() -> Iterator[Cell]:
+    """Runs that belong to one arm each, such as trained models, on tasks that are a sample."""
+    for tasks, runs, by_run, absent in (
+        (20, (5, 5), 1.0, 0.0), (20, (5, 5), 0.0, 0.0), (10, (3, 3), 1.0, 0.0), (50, (2, 2), 1.0, 0.0),
+        (3, (10, 10), 1.0, 0.0), (20, (3, 10), 1.0, 0.0), (10, (8, 8), 1.0, 0.2),
+    ):  # fmt: skip
+        count = partial(_count_runs, tasks=tasks, runs=runs, by_run=by_run, absent=absent)
+        row = f"{tasks} tasks, a sample; runs {'matter' if by_run else 'do not matter'}{'; 20 % absent' if absent else ''}"
+        column = f"{runs[0]} and {runs[1]} runs"
+        key = f"runs-{tasks}x{runs[0]}+{runs[1]}-{by_run:g}-{absent:g}"
+        yield Cell(key, "tasks differ", row, column, count, (Bar("decided", at_most=ABSENT),))
 
 
 def absent_cells() -> Iterator[Cell]:
@@ -352,15 +390,23 @@ def absent_cells() -> Iterator[Cell]:
         Absent("a seed on a fifth of the tasks", thin_seed=True),
         Absent("a task with one seed", thin_task=True),
     )
+    corner = Absent("a quarter absent, in a corner", corner=True)
     for tasks, seeds, absent, bar in (
         (30, 8, one, ABSENT), (30, 8, fifth, ABSENT), (30, 8, task, ABSENT), (10, 5, two_fifths, ABSENT),
         (100, 3, seed, UNEQUAL), (8, 8, two_fifths, ABSENT), (8, 8, seed, ABSENT), (5, 20, fifth, ABSENT),
-        (3, 12, one, ABSENT), (2, 8, one, ABSENT), (8, 2, one, ABSENT),
+        (3, 12, one, ABSENT), (2, 8, one, ABSENT), (8, 2, one, ABSENT), (30, 8, corner, ABSENT), (10, 5, corner, ABSENT),
+        (100, 3, two_fifths, UNEQUAL),
     ):  # fmt: skip
         count = partial(_count_absent, grid=Grid(tasks, seeds, 1, by_seed=1.0), absent=absent)
         key = f"absent-{tasks}x{seeds}-{absent.name.replace(' ', '-')}"
         row, column = f"{tasks} tasks, a sample; {absent.name}", f"{seeds} crossed seeds"
         yield Cell(key, "tasks differ", row, column, count, (Bar("decided", at_most=bar),))
+    for tasks, seeds, absent in ((5, 8, fifth), (10, 5, two_fifths)):
+        grid = Grid(tasks, seeds, 1, by_seed=1.0, centred=True)
+        count = partial(_count_absent, grid=grid, absent=absent, fixed=True)
+        row, column = f"{tasks} tasks, fixed; {absent.name}", f"{seeds} crossed seeds"
+        key = f"absent-fixed-{tasks}x{seeds}"
+        yield Cell(key, "tasks differ", row, column, count, (Bar("decided", at_most=ABSENT),))
 
 
 def coverage_and_power() -> Iterator[Cell]:
@@ -635,6 +681,7 @@ CELLS: dict[str, Cell] = {
         tasks_differ,
         tables_of_others,
         absent_cells,
+        runs_as_units,
         few_units,
         coverage_and_power,
         at_the_margin,
