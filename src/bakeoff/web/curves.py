@@ -43,6 +43,7 @@ def curves_page(contents: Contents) -> Page:
         known = clocks(contents, metrics)
         pictures = [picture(contents, metric, clock) for metric in metrics for clock in ("", *known)]
         return {
+            "caveat": contents.caveat,
             "metrics": metrics, "clocks": known, "pictures": pictures, "hidden": len(logged) - len(metrics),
             "tasks": len(contents.tasks), "max_panels": MAX_PANELS, "arms": len(contents.arms), "max_arms": MAX_ARMS,
         }  # fmt: skip

@@ -51,7 +51,7 @@
         else pane.append(make("p", { class: "hint" }, "nothing"));
         return pane;
       });
-      const details = make("details", { open: !closed.has(title), "data-part": title }, make("summary", {}, title), make("div", { class: "panes", tabindex: "0", role: "region", "aria-label": title }, ...cells));
+      const details = make("details", { open: !closed.has(title), "data-part": title }, make("summary", {}, title), make("div", { class: "panes", tabindex: "0", role: "group", "aria-label": title }, ...cells));
       details.addEventListener("toggle", () => (details.open ? closed.delete(title) : closed.add(title)));
       return details;
     });
