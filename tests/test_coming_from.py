@@ -23,6 +23,7 @@ ANSWERS = {
     "variance": (0, 3),
     "litmus": (0, 1, 3),
     "logs": (0, 1),
+    "diff": (0, 1),
     "gate": (0, 1, 3),
     "market train": (0, 1, 3),
 }
