@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 
+import bakeoff.engine
 from bakeoff.engine.executors.ray import host as host_module
 from bakeoff.engine.executors.ray.host import Envelope, Host, HostLink
 from bakeoff.engine.node import worker
+from bakeoff.engine.node.enclosure import open_enclosure, start_keeper
 from bakeoff.engine.pilots import connection as connection_module
 from bakeoff.engine.pilots import pilot as pilot_module
 from bakeoff.engine.pilots.arrivals import checkpoint_unchanged
@@ -352,3 +354,29 @@ def test_a_worker_goes_on_writing_what_runs_log(error: BaseException, monkeypatc
     in_thread(lambda: worker.Worker._keep_house(process))  # type: ignore[arg-type]
     eventually(lambda: settle.calls > 2)
     process._context = None
+
+
+# -- the thread that spawns commands in their namespace
+
+
+def test_an_error_while_a_command_is_spawned_reaches_the_caller_and_the_next_one_is_spawned(
+    error: BaseException,
+) -> None:
+    enclosure = open_enclosure(start_keeper(os.environ))
+    if enclosure is None:
+        pytest.skip("no namespaces here")
+    spawn = Once(error, lambda: 7)
+    try:
+        with pytest.raises(type(error), match="injected"):
+            enclosure.spawn(spawn)
+        assert enclosure.spawn(spawn) == 7
+    finally:
+        enclosure.close()
+
+
+def test_every_thread_of_the_engine_has_an_error_raised_in_it_here() -> None:
+    """Whoever starts another thread writes a test above, and counts it."""
+    places = {path: path.read_text().count("Thread(") for path in Path(bakeoff.engine.__file__).parent.rglob("*.py")}
+    assert {path.name: number for path, number in places.items() if number} == {
+        "enclosure.py": 1, "worker.py": 1, "connection.py": 1, "host.py": 5, "transport.py": 1,
+    }  # fmt: skip

@@ -19,6 +19,7 @@ from bakeoff.errors import StorageError, UsageError
 from bakeoff.records import layout
 from bakeoff.records.claims import arms_by_kind, list_claims, list_nodes
 from bakeoff.records.edition import Edition
+from bakeoff.records.files import _NETWORK
 from bakeoff.records.layout import Lease
 from bakeoff.records.schema import VERSION
 from bakeoff.records.store import connect
@@ -280,3 +281,16 @@ def test_runs_that_changed_are_found_in_an_index(sqlite_edition: Edition) -> Non
         "EXPLAIN QUERY PLAN SELECT position FROM runs WHERE edition_id = ? AND change > ? ORDER BY change", (1, 1)
     )
     assert "runs_by_change" in " ".join(str(step) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("shared", "kinds"),
+    [
+        (True, ("nfs4", "fuse.sshfs", "fuse.gcsfuse", "fuse", "virtiofs", "lustre")),
+        (False, ("ext4", "overlay", "tmpfs", "fuseblk", "fuse.fuse-overlayfs")),
+    ],
+)
+def test_file_systems_that_other_machines_may_write_to_are_known_by_their_type(
+    shared: bool, kinds: tuple[str, ...]
+) -> None:
+    assert {bool(_NETWORK.fullmatch(kind)) for kind in kinds} == {shared}

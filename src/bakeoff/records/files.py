@@ -179,9 +179,11 @@ def _link(path: Path) -> OSError:
 
 
 _NETWORK = re.compile(
-    r"nfs\d?|smb\d?|smbfs|cifs|afs|lustre|gpfs|beegfs|ceph|orangefs|pvfs2|9p|fuse\.(?:sshfs|glusterfs|ceph.*|juicefs|s3fs|.*nfs.*)"
+    r"nfs\d?|smb\d?|smbfs|cifs|afs|lustre|gpfs|beegfs|ceph|orangefs|pvfs2|9p|wekafs|panfs|ocfs2|gfs2|virtiofs|vboxsf"
+    r"|fuse|fuse\.(?!fuse-overlayfs$).*"
 )
-"""Types of file systems that other machines may write to at the same time."""
+"""Types of file systems that other machines may write to at the same time. What is behind one in user space (FUSE) nobody
+can tell, so it counts; `fuseblk` is on a disk of this machine."""
 
 
 def on_network(path: Path) -> bool:

@@ -334,7 +334,9 @@ class Lease:
             except BlockingIOError:
                 time.sleep(0.02)
             except OSError as error:
-                raise StorageError(f"{path}: cannot be locked: {error.strerror}") from error
+                raise StorageError(
+                    f"{path}: cannot be locked: {error.strerror}. Choose a root on a file system with locks, with --root"
+                ) from error
         else:
             holder = "another process"
             for _ in range(20):  # a holder that has only just taken it needs a moment to write its name
