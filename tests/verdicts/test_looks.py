@@ -157,6 +157,16 @@ def test_growth_after_a_verdict_is_judged_by_the_e_process_from_the_first_unit(
     assert "first verdict" in looks["sentence"] and "16 of now 40 runs: new on score better" in looks["sentence"]
 
 
+def test_a_sequential_test_may_be_watched_while_it_grows(growing: Callable[[Score], Growing]) -> None:
+    trial = growing(normal(0.2))
+    for seeds in (8, 12, 16):
+        trial.grow(seeds, analysis="[sequential]\nmax_seeds = 40")
+        assert trial.edition is not None
+        shown = answer(edition_results(trial.edition), Compare())
+        assert "before the plan grew" not in as_text(shown)
+    assert {look.kind for look in read_looks(trial.edition)} == {"sequential"}
+
+
 def test_units_count_in_the_order_in_which_they_were_planned(growing: Callable[[Score], Growing]) -> None:
     trial = growing(normal(1.0))
     trial.grow(8, first=100)

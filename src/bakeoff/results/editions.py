@@ -87,9 +87,12 @@ def edition_results(edition: Recorded) -> Results:
     runs = list(edition.runs())
     looks = read_looks(edition)
     tasks, sequential = spec.get("tasks", []), spec.get("sequential") is not None
-    if not sequential:  # such a test grows by itself
+    costless = {"too few"}
+    if sequential:  # such a test grows by itself, and may be watched
+        costless.add("sequential")
+    else:
         looks = tuple(sorted((*looks, *_ended_plans(edition, runs)), key=lambda look: look.at))
-    seen = sorted({look.planned for look in looks if look.kind != "too few"})
+    seen = sorted({look.planned for look in looks if look.kind not in costless})
     rows = [
         _row(edition, facts, run, cells[run.cell], _LazySeries(blocks, run.position), bisect_right(seen, run.position))
         for run in runs
