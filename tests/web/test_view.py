@@ -269,6 +269,21 @@ def test_what_runs_wrote_is_inert_and_readable(browser: Browser, lab: Lab, place
         assert page.evaluate("window.owned") is None
 
 
+def test_a_viewer_with_an_open_page_ends_without_a_complaint(lab: Lab) -> None:
+    import urllib.request
+
+    process = lab.start("view", "--port", "0")
+    assert process.stdout is not None and process.stderr is not None
+    place = process.stdout.readline().removeprefix("serving: ").strip()
+    with urllib.request.urlopen(f"{place}events") as stream:
+        assert stream.readline() == b"event: changed\n"
+        process.terminate()
+        while stream.readline():
+            pass
+    process.wait(timeout=LONG)
+    assert process.stderr.read() == ""
+
+
 def test_a_killed_viewer_leaves_nothing(lab: Lab) -> None:
     before = set(lab.processes())
     with serving(lab) as (process, place):

@@ -36,6 +36,7 @@ class Feed:
         self._look, self._quiet = look, quiet
         self._listeners: dict[asyncio.Event, set[str]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._ended = False
 
     async def events(self) -> AsyncIterator[str]:
         """The text of the stream. The first event says `all`: whoever comes, or comes back, fetches everything."""
@@ -51,6 +52,8 @@ class Feed:
                 except TimeoutError:
                     yield ": nothing new\n\n"
                     continue
+                if self._ended:
+                    return
                 wake.clear()
                 names, self._listeners[wake] = self._listeners[wake], set()
                 yield f"event: changed\ndata: {' '.join(sorted(names))}\n\n"
@@ -59,6 +62,12 @@ class Feed:
             if not self._listeners and self._task is not None:
                 self._task.cancel()
                 self._task = None
+
+    def end(self) -> None:
+        """End the streams of all listeners: the server stops."""
+        self._ended = True
+        for wake in self._listeners:
+            wake.set()
 
     async def _watch(self) -> None:
         while True:

@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from socket import socket
 from typing import BinaryIO
 
 from starlette.applications import Starlette
@@ -85,6 +86,11 @@ class Viewer:
         app = Starlette(routes=routes, exception_handlers={BakeoffError: _problem}, lifespan=lifespan)
         return Guard(app, host, token)
 
+    def end_streams(self) -> None:
+        """End the streams of events of all open pages."""
+        for feed in self._feeds.values():
+            feed.end()
+
     def close(self) -> None:
         """End the process that makes pages and close what is open."""
         self.renderer.close()
@@ -126,7 +132,7 @@ class Viewer:
     async def _events(self, request: Request) -> Response:
         place = self._place(request)
         if isinstance(place, ResultsPlace):
-            return _stream(Feed(set, 60.0))
+            return _stream(self._feeds.setdefault(place.address, Feed(set, 60.0)))
         return _stream(self._feeds.setdefault(place.address, Feed(self._look(place))))
 
     def _look(self, place: EditionPlace) -> Callable[[], set[str]]:
@@ -312,11 +318,16 @@ async def serve(viewer: Viewer, host: str, port: int, token: str, started: Calla
     """Serve until a signal ends it. `started` gets the port, once requests are answered. Raises OSError."""
     import uvicorn
 
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket] | None = None) -> None:
+            viewer.end_streams()  # else it waits for them, and complains
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
         viewer.app(host, token), host=host, port=port, log_level="error", access_log=False, timeout_graceful_shutdown=1,
         server_header=False,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = Server(config)
     sockets = [config.bind_socket()]
     task = asyncio.create_task(server.serve(sockets))
     while not server.started and not task.done():
