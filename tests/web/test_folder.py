@@ -174,6 +174,9 @@ def test_a_run_still_to_come_is_not_called_a_failure(lab: Lab) -> None:
     with closing(lab.edition("begun")) as edition:
         text = Reader(write(edition_results(edition), lab.place / "begun").index).text
     assert "Not complete." in text and "not final" in text and "Failures" not in text
+    assert not re.search(r"interval|\bp =|p-value|\b(better|worse|equivalent|undecided)\b", text), (
+        "before the end of a fixed design"
+    )
 
 
 @pytest.mark.slow
