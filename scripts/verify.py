@@ -764,6 +764,9 @@ def decide(certificate: dict[str, Any]) -> Iterator[dict[str, Any]]:
     compared = [Comparison(certificate, metric, arm, m) for metric, arm in names]
     shares, reasons = [4.0 ** each.q["changes"] for each in compared], [each.refusal() for each in compared]
     tests = [None if reason else each.test() for each, reason in zip(compared, reasons, strict=True)]
+    for i, test in enumerate(tests):  # equal cells are counted, and two of them are too few
+        if test and any(t.evidence.name == "sign-flip" and t.evidence.n < 3 for t in (test, *test.singles)):
+            tests[i], reasons[i] = None, "too_few"
     over_p = holm([min(1.0, share * p_of(t)) for t, share in zip(tests, shares, strict=True)], m, alpha)
     ps_eq = {i: test.p_eq if test else 1.0 for i, test in enumerate(tests)}
     ps_eq = {i: min(1.0, shares[i] * p) for i, p in ps_eq.items() if p is not None}

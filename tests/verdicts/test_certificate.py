@@ -58,6 +58,12 @@ def test_rows_and_question_of_a_certificate_are_enough_for_its_decisions(number:
     assert same(judged_again(facts), facts["decisions"])
 
 
+@pytest.mark.parametrize("number", [38, 588])
+def test_equal_cells_of_two_seeds_are_too_few_for_both(number: int, tmp_path: Path) -> None:
+    code, text = outcome(certified(number), tmp_path / "v.json")
+    assert code == 0, text
+
+
 def test_a_changed_digit_does_not_fit_the_digest(tmp_path: Path) -> None:
     facts = certified(0)
     facts["bakeoff"] = "0.0.1"
