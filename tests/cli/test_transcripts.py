@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from click.testing import Result
 
 from bakeoff.results.sources import open_results
+from support.reports import parts_of_runs
 
 Bakeoff = Callable[..., Result]
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -75,8 +77,8 @@ def test_the_report_shows_messages_of_a_source_and_of_its_import(bakeoff: Bakeof
     for number, source in enumerate(("sums", str(FIXTURES / "inspect/skill"))):
         done = bakeoff("report", source, "--out-dir", f"report{number}")
         assert done.exit_code == 0, done.stderr
-        scripts = "".join(path.read_text() for path in Path(f"report{number}").glob("assets/details-*.js"))
-        assert '"transcript":"[user]\\n10+1\\n\\n[assistant]\\n11"' in scripts
+        transcripts = [parts["Transcript"] for parts in parts_of_runs(Path(f"report{number}")).values()]
+        assert any(re.findall(r"<pre[^>]*>(.*?)</pre>", said) == ["10+1", "11"] for said in transcripts)
 
 
 def test_two_arms_of_an_import_are_never_one_group(bakeoff: Bakeoff) -> None:

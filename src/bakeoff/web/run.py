@@ -151,11 +151,11 @@ def _transcript(run: Row) -> list[Said]:
 
 
 def _messages(run: Row) -> Iterator[Said]:
-    for message in run.messages():
-        yield Said(turn_of(message.as_recorded()), "")
     home = run.files
     index = None if run.edition is None else run.edition.trajectory(run.position)
     if index is None or home is None or not is_file_inside(home, index.path):
+        for message in run.messages():
+            yield Said(turn_of(message.as_recorded()), "")
         return
     earlier: list[dict[str, Any]] = []
     for step in read_trajectory(home / index.path, home):
