@@ -126,6 +126,12 @@ def test_variables_reach_every_text_and_keep_env_by_name(tmp_path: Path, monkeyp
     assert "hush" not in plan.experiment.model_dump_json()
 
 
+@pytest.mark.parametrize("name", ["A=B", ""])
+def test_names_that_no_environment_can_hold_are_refused_before_a_run_starts(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SpecError, match="environment variable is not empty and has no '='"):
+        load(tmp_path, f"params.command = ['true']\n[env]\n'{name}' = 'x'\n")
+
+
 def test_variables_that_are_not_set_are_all_told_with_their_lines(tmp_path: Path) -> None:
     text = 'params.command = ["true"]\n[[arms]]\nname = "a"\n[arms.params]\nx = "${NOT_SET_1}"\ny = ["${NOT_SET_2}"]\n'
     with pytest.raises(SpecError) as caught:

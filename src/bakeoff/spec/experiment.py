@@ -146,6 +146,15 @@ def _printable(value: str) -> str:
 
 
 Rule = Annotated[str | dict[str, Any], BeforeValidator(_text_or_table)]
+
+
+def _variable(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise ValueError("the name of an environment variable is not empty and has no '='")
+    return name
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 
 
@@ -463,7 +472,7 @@ class ExperimentFile(Section):
     """Keep only runs that match one of these."""
     exclude: list[Rule] = []
     """Drop runs that match one of these."""
-    env: dict[str, str] = {}
+    env: dict[Variable, str] = {}
     """Environment variables of every run. `${NAME}` is filled in when a run starts and is never stored."""
     editions: Literal["resume", "repeat"] = "resume"
     """What `run` does with a complete experiment: `resume` reports it, `repeat` starts a new edition."""
