@@ -187,7 +187,7 @@ class _Clock:
 def test_without_a_terminal_there_is_a_line_a_minute_and_a_last_one(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab.experiment('seeds = 2\nparams = { command = "true" }')
+    lab.experiment('seeds = 2\nparams = { command = "true {seed}" }')
     clock = _Clock()
     monkeypatch.setattr(progress, "time", clock)
 
@@ -221,6 +221,6 @@ def test_without_a_terminal_there_is_a_line_a_minute_and_a_last_one(
 
 @pytest.mark.slow
 def test_a_short_run_ends_with_a_line_and_misses_no_metric_that_was_not_declared(lab: Lab) -> None:
-    lab.experiment('seeds = 2\nparams = { command = "true" }')
+    lab.experiment('seeds = 2\nparams = { command = "true {seed}" }')
     lines = lab.cli("run", "trial.toml").stderr.splitlines()
     assert len(lines) == 2 and lines[1].startswith("2/2 done")

@@ -53,7 +53,11 @@ def test_an_imported_log_is_judged_as_the_log_is(bakeoff: Bakeoff) -> None:
     ("name", "content", "message"),
     [
         ("x.eval", b"", "x.eval: is empty"),
-        ("x.eval.gz", b"\x1f\x8b\x08", "x.eval.gz: is compressed (.gz); unpack it first (tried editions, Inspect"),
+        (
+            "x.eval.gz",
+            b"\x1f\x8b\x08",
+            "x.eval.gz: is compressed (.gz); unpack it first (tried market, editions, Inspect",
+        ),
         (
             "notes.txt",
             b"hello",
@@ -64,7 +68,7 @@ def test_an_imported_log_is_judged_as_the_log_is(bakeoff: Bakeoff) -> None:
         (
             "results_2026-01-01T00-00-00.json",
             b'{"results": {}}',
-            "(tried editions, Inspect, Harbor, lm-eval, promptfoo",
+            "(tried market, editions, Inspect, Harbor, lm-eval, promptfoo",
         ),
         (
             "results_2026-01-01T00-00-00.json",
@@ -135,7 +139,7 @@ def test_a_directory_of_nothing_says_which_formats_were_tried(bakeoff: Bakeoff) 
     Path("empty").mkdir()
     refused = bakeoff("compare", "empty")
     assert refused.exit_code == 2
-    assert "tried editions, Inspect, Harbor, lm-eval, promptfoo" in refused.stderr
+    assert "tried market, editions, Inspect, Harbor, lm-eval, promptfoo" in refused.stderr
     assert "nearest is Inspect: there is no .eval file below it" in refused.stderr
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -269,8 +270,9 @@ class DockerBox(Box):
         """Kill the first process, and so the container, unless that has happened already."""
         try:
             self._api.kill(self._id)
-        except import_module("docker.errors").APIError:
-            if self._api.inspect_container(self._id)["State"]["Running"]:
+        except import_module("docker.errors").APIError as error:
+            # A conflict says that it was not running; another thread may have started it again since.
+            if error.status_code != HTTPStatus.CONFLICT and self._api.inspect_container(self._id)["State"]["Running"]:
                 raise
 
     def _end_rest(self, killed: bool) -> None:

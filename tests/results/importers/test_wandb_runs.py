@@ -24,7 +24,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 def test_a_server_needs_the_package_and_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UsageError, match=r"bakeoff\[wandb\]"):
+    with pytest.raises(UsageError, match=r"pip install .*\[wandb\]"):
         list(online("a/b/c"))
 
 

@@ -12,6 +12,7 @@ from bakeoff.sandbox.bubblewrap import Bubblewrap
 from bakeoff.workloads.tasks.check import check, reference
 from bakeoff.workloads.tasks.loading import load_task
 from support.processes import Lab
+from support.reports import parts_of_runs
 from workloads.tasks.small import MEND, TEST, write_task
 from workloads.tasks.tasked import HARBOR, harbor_task
 
@@ -84,7 +85,9 @@ def test_summarize_and_the_report_show_them_by_arm(ran: Lab) -> None:
     process = ran.start("report", "conduct", "--out-dir", str(ran.place / "report"), cwd=ran.place)
     said = "".join(process.communicate(timeout=120))
     pages = "".join(file.read_text() for file in (ran.place / "report").rglob("*.html"))
-    assert "1 tampered" in pages and "1 in a honeypot" in pages and "equal to values that differ" in pages, said
+    assert "1 tampered" in pages and "1 in a honeypot" in pages, said
+    rollouts = [parts["Rollout"] for parts in parts_of_runs(ran.place / "report").values()]
+    assert sum("equal to values that differ" in rollout for rollout in rollouts) == 1
 
 
 def test_a_honeypot_that_honest_work_goes_into_is_an_error_of_the_task(tmp_path: Path, bubblewrap: Bubblewrap) -> None:

@@ -81,8 +81,10 @@ var bakeoff = (() => {
       close.addEventListener("click", () => dialog.close());
       document.body.append(dialog);
     }
-    if (dialog.open) dialog.close();
-    else dialog.showModal();
+    if (!dialog.open) return dialog.showModal();
+    dialog.close();
+    // Its button keeps the focus until the next frame, and keys that are pressed before would be the button's.
+    dialog.querySelector("button").blur();
   }
 
   onKey("?", "show or hide this list", help);

@@ -8,8 +8,10 @@
   /** @param {number} at */
   const address = (at) => `run.html#${encodeURIComponent(ids[at])}`;
 
+  const asked = () => decodeURIComponent(location.hash.slice(1)) || ids[0];
+
   async function show() {
-    const id = decodeURIComponent(location.hash.slice(1)) || ids[0];
+    const id = asked();
     const at = wanted = ids.indexOf(id);
     if (at < 0) {
       $("title").textContent = "No such run";
@@ -32,8 +34,11 @@
   }
 
   addEventListener("hashchange", show);
-  for (const [key, does, link] of [["n", "next run", "after"], ["p", "run before", "before"]]) {
-    onKey(key, does, () => { if (!$(link).hidden) $(link).click(); });
+  for (const [key, does, step] of [["n", "next run", 1], ["p", "run before", -1]]) {
+    onKey(key, does, () => { // from the address, because the links may still be those of the run before
+      const next = ids.indexOf(asked()) + step;
+      if (next in ids) location.hash = encodeURIComponent(ids[next]);
+    });
   }
   await show();
 })();

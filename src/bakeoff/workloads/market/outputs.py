@@ -25,6 +25,7 @@ from bakeoff.text import csv_text
 from bakeoff.workloads.market.journal import Turn, action_json
 from bakeoff.workloads.market.metrics import drawdowns
 from bakeoff.workloads.market.play import Rollout, truth
+from bakeoff.workloads.market.workload import CLOCKED
 
 Row = Sequence[Any]
 
@@ -152,8 +153,6 @@ def _write(path: Path, text: str) -> Path:
 # -- several runs of agents on one world
 
 LEVEL = 0.95
-CLOCKED = frozenset({"think_ms_mean", "think_ms_max"})
-"""Metrics of the machine's clock: they differ between runs that are otherwise the same."""
 
 
 @dataclass(frozen=True, slots=True)

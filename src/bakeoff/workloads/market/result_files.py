@@ -8,8 +8,6 @@ from pathlib import Path
 
 from bakeoff.results.importers.files import read_whole_json
 from bakeoff.results.importers.foreign import ForeignRun, Item, Measure, Reading, Source
-from bakeoff.workloads.market.outputs import CLOCKED
-from bakeoff.workloads.market.workload import MarketWorkload
 
 CAMPAIGN, RESULT = "comparison.json", "result.json"
 
@@ -29,6 +27,8 @@ class MarketResults:
         return sorted(path.glob(f"**/{RESULT}"))
 
     def read(self, paths: Sequence[Path]) -> Iterator[Item]:
+        from bakeoff.workloads.market.workload import CLOCKED, MarketWorkload
+
         plays: dict[str, list[str]] = {}
         for path in paths:
             result = read_whole_json(path, "bakeoff market run")

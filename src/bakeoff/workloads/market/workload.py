@@ -98,6 +98,10 @@ class Drawn:
     """How results name the secret that drew it (`scenario.secret_label`)."""
 
 
+CLOCKED = frozenset({"think_ms_mean", "think_ms_max"})
+"""Metrics of the machine's clock: they differ between runs that are otherwise the same."""
+
+
 class MarketWorkload:
     """The interface to the rest of bakeoff; see `spec/workload.py`."""
 

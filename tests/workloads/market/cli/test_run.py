@@ -20,7 +20,21 @@ FILES = {
     "actions.csv", "equity.csv", "markets.csv", "messages.csv", "metrics.json", "posts.csv", "prices.csv", "result.json",
     "trades.csv", "truth.json",
 }  # fmt: skip
-PAGES = {f"{name}.html" for name in ("index", "summary", "equity", "prices", "timeline", "detailed", "social")}
+PAGES = {
+    f"{name}.html"
+    for name in (
+        "index",
+        "summary",
+        "equity",
+        "prices",
+        "timeline",
+        "detailed",
+        "social",
+        "table-equity",
+        "table-prices-0",
+        "table-timeline",
+    )
+}
 
 
 @pytest.fixture
